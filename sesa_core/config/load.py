@@ -1,0 +1,225 @@
+"""How a run's settings come to be: preset <- file <- single keys, checked, saved and hashed.
+
+Invariant: what `save_config` wrote, `load_config` reads back to an equal `RunConfig`. Edge case: YAML 1.1 reads `off` and
+`on` as booleans and `1e-6` as text; both are common here (arms of an evaluation, learning rates), so the loader reads
+them as YAML 1.2 does.
+"""
+
+import difflib
+import hashlib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
+
+import yaml
+from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails, PydanticUndefined
+
+from sesa_core.config.models import RunConfig
+from sesa_core.errors import ConfigError
+
+PRESETS_DIR = Path(__file__).parent / "presets"
+DEFAULT_PRESET = "quickstart"
+SHORT_KEYS = {"engine": "host"}  # `engine=ray` means `engine.host=ray`
+PLACES = frozenset({"runs_dir"})  # where a run lies is not part of what it is
+
+
+@dataclass(frozen=True)
+class KeyDescription:
+    """One line of the schema: a dotted key, its type as text, its default and what it means."""
+
+    key: str
+    type: str
+    default: object
+    description: str
+
+
+class _Yaml12Loader(yaml.SafeLoader):
+    """Only `true` and `false` are booleans; exponents need no dot."""
+
+
+_Yaml12Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag not in ("tag:yaml.org,2002:bool", "tag:yaml.org,2002:float")]
+    for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Yaml12Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_Yaml12Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:(?:\d+\.\d*|\.\d+)(?:[eE][-+]?\d+)?|\d+[eE][-+]?\d+|\.inf|\.nan)$"),
+    list("-+.0123456789"),
+)
+
+
+def presets() -> list[str]:
+    """Names of the presets that ship."""
+    return sorted(p.stem for p in PRESETS_DIR.glob("*.yaml"))
+
+
+def load_config(preset: str | None = None, file: Path | str | None = None, overrides: Sequence[str] = ()) -> RunConfig:
+    """Merge preset <- file <- overrides (`key=value`, the value in YAML) and check the whole.
+
+    Without `preset`, the file's own `preset` key counts, else the quickstart's. Raises `ConfigError`.
+    """
+    from_file = _read_file(Path(file)) if file is not None else {}
+    name = preset or from_file.get("preset") or DEFAULT_PRESET
+    merged = merge(_read_preset(name), _expand(from_file))
+    for override in overrides:
+        merged = merge(merged, _parse_override(override))
+    return parse_config({**merged, "preset": name})
+
+
+def parse_config(settings: Mapping[str, Any]) -> RunConfig:
+    """Nested settings to a `RunConfig`. Raises `ConfigError` naming the first key that is wrong."""
+    try:
+        return RunConfig.model_validate(settings)
+    except ValidationError as error:
+        raise _config_error(error.errors()[0]) from None
+
+
+def save_config(config: RunConfig, path: Path) -> None:
+    """Write the resolved settings as YAML, headed by their hash; the file is whole or not there."""
+    text = yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, width=120, allow_unicode=True)
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(f"# resolved settings of this run, hash {config_hash(config)}\n{text}")
+    os.replace(partial, path)
+
+
+def config_hash(config: RunConfig) -> str:
+    """16 hex digits; equal for equal settings, wherever the run lies."""
+    text = json.dumps(config.model_dump(mode="json", exclude=set(PLACES)), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def describe_schema() -> list[KeyDescription]:
+    """Every key that a person can set, in the order of the models."""
+    return list(_describe(RunConfig, ""))
+
+
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`over` on top of `base`: mappings merge, everything else (lists too) is replaced."""
+    merged = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = merge(merged[key], value) if both else value
+    return merged
+
+
+def _read_preset(name: object) -> dict[str, Any]:
+    if name not in presets():
+        raise ConfigError("preset", name, f"the presets are {', '.join(presets())}{_did_you_mean(str(name), presets())}")
+    return _expand(_read_file(PRESETS_DIR / f"{name}.yaml"))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        settings = yaml.load(path.read_text(), Loader=_Yaml12Loader)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("--config", str(path), f"the file cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise ConfigError("--config", str(path), f"it is not YAML: {_one_line(error)}") from None
+    if settings is not None and not isinstance(settings, dict):
+        raise ConfigError("--config", str(path), "a file of settings holds `key: value` lines")
+    return settings or {}
+
+
+def _parse_override(override: str) -> dict[str, Any]:
+    key, equals, text = override.partition("=")
+    key = key.strip()
+    if not equals or not key:
+        raise ConfigError("--set", override, "write key=value, as in --set selfplay.segments=5")
+    try:
+        value = yaml.load(text, Loader=_Yaml12Loader)
+    except yaml.YAMLError as error:
+        raise ConfigError(key, text, f"the value is not YAML: {_one_line(error)}") from None
+    for part in reversed(key.split(".")):
+        value = {part: value}
+    return _expand(value)
+
+
+def _expand(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Short keys to full ones. A mapping under a short key is left as it is."""
+    return {k: {SHORT_KEYS[k]: v} if k in SHORT_KEYS and isinstance(v, str) else v for k, v in settings.items()}
+
+
+def _one_line(error: yaml.YAMLError) -> str:
+    return " ".join(str(error).split())
+
+
+def _config_error(error: ErrorDetails) -> ConfigError:
+    """pydantic's error in the words of a person who sets keys."""
+    path = [str(part) for part in error["loc"]]
+    key, value = ".".join(path), error["input"]
+    if error["type"] == "extra_forbidden":
+        siblings = _keys_of(path[:-1])
+        where = f"{'.'.join(path[:-1]) or 'the top level'} has {', '.join(siblings)}"
+        return ConfigError(key, value, f"there is no such key; {where}{_closest_key(key, siblings)}")
+    message = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
+    meaning = next((d.description for d in describe_schema() if d.key == key), "")
+    return ConfigError(key, value, message[:1].lower() + message[1:] + (f" ({meaning})" if meaning else ""))
+
+
+def _keys_of(path: Sequence[str]) -> list[str]:
+    """The keys of the section at `path`."""
+    model: type[BaseModel] = RunConfig
+    for part in path:
+        field = model.model_fields.get(part)  # None for a place in a list
+        model = (field and _section(field.annotation)) or model
+    return list(model.model_fields)
+
+
+def _closest_key(key: str, siblings: Sequence[str]) -> str:
+    """A sibling that is spelt alike, else a key of another section with the same last part."""
+    prefix, _, last = key.rpartition(".")
+    near = difflib.get_close_matches(last, siblings, n=1)
+    if near:
+        return f"; did you mean {prefix + '.' if prefix else ''}{near[0]}?"
+    everywhere = [d.key for d in describe_schema()]
+    named_so = [k for k in everywhere if k.rpartition(".")[2] == last]
+    return f"; did you mean {named_so[0]}?" if named_so else _did_you_mean(key, everywhere)
+
+
+def _did_you_mean(word: str, known: Sequence[str]) -> str:
+    near = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def _describe(model: type[BaseModel], prefix: str) -> Iterator[KeyDescription]:
+    for name, field in model.model_fields.items():
+        section = _section(field.annotation)
+        if section is not None:
+            yield from _describe(section, f"{prefix}{name}.")
+            continue
+        default = None if field.default is PydanticUndefined else field.default
+        yield KeyDescription(prefix + name, _type_text(field.annotation, field.metadata), default, field.description or "")
+
+
+def _section(annotation: object) -> type[BaseModel] | None:
+    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+
+
+def _type_text(annotation: Any, bounds: Sequence[object] = ()) -> str:
+    """`int >= 1`, `one of in_process, ray`, `list of (one of off, on)`: a type as a person would say it."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _type_text(arguments[0], arguments[1:])
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, arguments))
+    if origin in (Union, UnionType):
+        text = " or ".join("empty" if a is type(None) else _type_text(a) for a in arguments)
+    elif origin is tuple:
+        text = f"list of ({_type_text(arguments[0])})"
+    else:
+        text = {"str": "text", "float": "number", "bool": "true or false"}.get(annotation.__name__, annotation.__name__)
+    return " ".join([text, *_bounds(bounds)])
+
+
+def _bounds(constraints: Sequence[object]) -> Iterator[str]:
+    signs = {"ge": ">=", "gt": ">", "le": "<=", "lt": "<", "min_length": "with at least"}
+    for constraint in constraints:
+        parts = [constraint, *getattr(constraint, "metadata", ())]  # pydantic wraps the bounds of one Field together
+        yield from (f"{sign} {getattr(p, name):g}" for p in parts for name, sign in signs.items() if getattr(p, name, None) is not None)

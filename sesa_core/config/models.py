@@ -1,0 +1,222 @@
+"""Every setting of a run, with its meaning, default and bounds. Frozen; unknown keys are refused.
+
+The defaults are those of the `default` behaviour; presets (`config/presets/*.yaml`) change what they name.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+
+class WorldSettings(Section):
+    """Where questions, targets and passages come from."""
+
+    kind: Literal["embedded"] = Field("embedded", description="the world of real facts that ships with SESA")
+    path: str | None = Field(None, description="a folder built by `sesa world build`; empty: the shipped files")
+
+
+class TargetSettings(Section):
+    """Which answers the proposer is asked to build questions for."""
+
+    hops: tuple[Annotated[int, Field(ge=1, le=3)], ...] = Field((1, 2, 3), min_length=1, description="hop counts to draw from")
+    sampling: Literal["uniform", "frontier"] = Field(
+        "frontier",
+        description="frontier: relations and hop counts whose recent pass rate is near one half are drawn more often",
+    )
+
+
+class SearchSettings(Section):
+    """The retriever of passages."""
+
+    backend: Literal["lance"] = Field("lance", description="embedded LanceDB full-text index")
+    top_k: int = Field(3, ge=1, le=20, description="passages per search")
+    index_path: str | None = Field(None, description="where the index lies; empty: in the runs folder, shared by all runs")
+
+
+class SamplingSettings(Section):
+    temperature: float = Field(1.0, ge=0, le=4, description="in training; evaluation is greedy or at 1")
+    top_p: float = Field(1.0, gt=0, le=1, description="1: no nucleus cut")
+    top_k: int = Field(0, ge=0, description="0: no top-k cut")
+    max_new_tokens: int = Field(512, ge=1, description="per assistant turn")
+
+
+class RolloutSettings(Section):
+    """How one game is played."""
+
+    profile: Literal["tiny", "default"] = Field("default", description="prompt texts and transcript tags")
+    max_searches: int = Field(9, ge=1, le=50, description="searches per trajectory; one more turn is left for the answer")
+    max_context: int = Field(8192, ge=64, description="tokens of prompt and response together")
+    max_answer_tags: int = Field(1, ge=1, description="more <answer> tags than this score 0")
+    solver: SamplingSettings = SamplingSettings()
+    proposer: SamplingSettings = SamplingSettings()
+
+
+class PolicySettings(Section):
+    """Both roles start from this one model."""
+
+    path: str = Field("tiny", description="`tiny` (ships with SESA) or a folder or hub name of a Hugging Face causal LM")
+    dtype: Literal["fp32", "bf16"] = Field("fp32", description="of the weights")
+
+
+class OptimSettings(Section):
+    lr: float = Field(1e-6, gt=0, description="learning rate of both policies")
+    warmup_steps: int = Field(0, ge=0, description="optimizer steps over which the rate rises")
+    weight_decay: float = Field(0.0, ge=0, description="of AdamW")
+    max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
+
+
+class GrpoSettings(Section):
+    """GRPO through verl's own `core_algos`."""
+
+    clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped below 1 - this")
+    clip_high: float = Field(0.285, gt=0, description="the probability ratio is clipped above 1 + this")
+    kl_coef: float = Field(0.01, ge=0, description="low-variance KL loss against the initial policy; 0 builds no reference model")
+    entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus")
+    normalise_by_std: bool = Field(True, description="divide advantages by the group's standard deviation")
+    loss_aggregation: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = Field(
+        "token-mean", description="how token losses become one number (verl's names)"
+    )
+    mini_batch_rows: int = Field(128, ge=1, description="rows per optimizer step")
+    micro_batch_rows: int = Field(8, ge=1, description="rows per forward pass")
+
+
+class EngineSettings(Section):
+    """What runs the policies."""
+
+    host: Literal["in_process", "ray"] = Field("in_process", description="in_process: one process; ray: a Ray cluster")
+    threads: int = Field(1, ge=1, description="torch threads of a training process")
+    slots: int = Field(160, ge=1, description="sequences generated at once")
+
+
+class ProposerRewardSettings(Section):
+    kind: Literal["frontier"] = Field("frontier", description="4 (low + p)(high - p); -lambda at p = 0 or 1")
+    low: float = Field(0.0, ge=0, le=1, description="l of the formula")
+    high: float = Field(1.0, ge=0, le=2, description="h of the formula")
+    extreme_penalty: float = Field(0.0, ge=0, description="lambda: what a question that all or none solve costs")
+    invalid_reward: float = Field(0.0, le=1, description="reward of an invalid question")
+
+    @model_validator(mode="after")
+    def _invalid_never_pays_more(self) -> "ProposerRewardSettings":
+        if self.extreme_penalty > 0 and self.invalid_reward > -self.extreme_penalty:
+            raise ValueError(
+                f"invalid_reward {self.invalid_reward} must be at most -extreme_penalty ({-self.extreme_penalty}), "
+                "else an invalid question pays better than a hard one"
+            )
+        return self
+
+
+class ValidationSettings(Section):
+    """What makes a proposer's question a problem."""
+
+    min_chars: int = Field(8, ge=1, description="of a question")
+    max_chars: int = Field(400, ge=8, description="of a question")
+    min_words: int = Field(3, ge=0, description="0 for languages without spaces")
+    max_words: int = Field(80, ge=0, description="0 for languages without spaces")
+    near_duplicate_window: int = Field(200, ge=0, description="problems that a new question must differ from")
+    near_duplicate_threshold: float = Field(0.9, gt=0, le=1, description="token Jaccard at which two questions are the same")
+    verifier: Literal["world", "solver"] = Field(
+        "world", description="world: the closed-form world resolves the question; solver: answered greedily from evidence and noise"
+    )
+    noise_passages: int = Field(4, ge=0, description="passages of other trajectories mixed into the evidence (solver verifier)")
+    pool_reset_steps: int = Field(10, ge=1, description="the pool of earlier problems is cleared this often")
+
+
+class SelfPlaySettings(Section):
+    """The size of one step."""
+
+    targets: int = Field(8, ge=1, description="targets per step")
+    proposals_per_target: int = Field(4, ge=1, description="the proposer's group size")
+    problems: int = Field(16, ge=1, description="at most this many problems are played per step")
+    solver_group: int = Field(8, ge=2, description="rollouts per problem")
+    update_order: tuple[Literal["solver", "proposer"], ...] = Field(("solver", "proposer"), description="who learns first in a step")
+    steps_per_segment: int = Field(10, ge=1, description="GRPO steps between two boundaries")
+    segments: int = Field(3, ge=1, description="segments of the run")
+    freeze_proposer: bool = Field(False, description="the proposer plays but does not learn")
+
+
+class BankSettings(Section):
+    """The memory."""
+
+    enabled: bool = Field(True, description="show cards in training; false: failures are kept, no card is shown")
+    uri: str | None = Field(None, description="a directory or object-store URI; empty: `bank/` in the run's folder")
+    embedder: Literal["wordllama"] = Field("wordllama", description="what turns questions and cards into vectors")
+    floor: float | None = Field(None, ge=-1, le=1, description="least similarity of a shown card; empty: the embedder's own")
+    dedup_threshold: float | None = Field(None, ge=0, le=1, description="empty: the embedder's own")
+    top_k: int = Field(3, ge=0, le=10, description="cards per question")
+    utility_weight: float = Field(0.0, ge=0, description="weight of a card's shrunk utility in the rank; 0: similarity alone")
+    withhold: Literal["none", "half"] = Field("half", description="half: each card is withheld from half of a group's rollouts")
+    seed_path: str | None = Field("builtin", description="YAML folder of seed cards; `builtin`: the ones that ship; empty: none")
+    warm_start_path: str | None = Field(None, description="JSONL of cards to start from")
+    max_cards: int = Field(800, ge=1, description="cap of the bank")
+    min_uses_to_evict: int = Field(3, ge=1, description="uses before a card can be evicted")
+    protected_uses: int = Field(3, ge=0, description="the cap spares cards with fewer uses")
+    credit: Literal["uniform"] = Field("uniform", description="uniform: each shown card gets its problem's outcome")
+    card_style: Literal["full", "compact"] = Field("full", description="compact: one line per card, for tiny policies")
+    card_tokens: int = Field(600, ge=16, description="token budget of all cards in one prompt")
+
+
+class QueueSettings(Section):
+    """Failures waiting for the judge."""
+
+    capacity: int = Field(300, ge=1, description="failures that wait at most; the least informative leaves")
+    min_pending: int = Field(20, ge=1, description="fewer pending failures than this are not distilled yet")
+    per_boundary: int = Field(30, ge=1, description="judge calls per boundary")
+    max_attempts: int = Field(5, ge=1, description="attempts before a failure goes to the dead-letter list")
+    long_evidence_words: int = Field(120, ge=1, description="evidence of at least this many words earns the +3 priority")
+
+
+class JudgeSettings(Section):
+    """The LLM that distils failures. The key comes from the environment variable JUDGE_API_KEY, never from here."""
+
+    base_url: str = Field("builtin", description="`builtin`: SESA's own server on loopback; else an OpenAI-compatible URL")
+    model: str = Field("sesa-analyst", description="the model's name at the endpoint")
+    concurrency: int = Field(8, ge=1, le=256, description="calls in flight")
+    timeout_s: float = Field(60.0, gt=0, description="of one call")
+    max_tokens: int = Field(1500, ge=64, description="of one reply")
+    temperature: float = Field(0.0, ge=0, le=2, description="of the judge")
+    retries: int = Field(3, ge=0, le=20, description="Prefect retries of one judge call")
+    retry_delay_s: float = Field(1.0, ge=0, description="first delay; doubles each time")
+
+
+class EvaluationSettings(Section):
+    """What is measured before and after a run."""
+
+    split: Literal["dev", "test"] = Field("dev", description="dev serves every choice; test is for the final number")
+    questions: int = Field(300, ge=1, description="held-out questions")
+    samples: int = Field(4, ge=0, description="rollouts per question at temperature 1; 0: greedy only")
+    arms: tuple[Literal["off", "on", "placebo"], ...] = Field(
+        ("off", "on", "placebo"), description="the bank off, on, or replaced by irrelevant cards of equal length"
+    )
+    every_segments: int = Field(0, ge=0, description="evaluate after every this many segments; 0: only at both ends")
+
+
+class RetentionSettings(Section):
+    checkpoints: int = Field(2, ge=1, description="boundaries whose checkpoints are kept, beside tagged ones")
+
+
+class RunConfig(Section):
+    """A whole run. `sesa config show` prints it resolved; it is saved with the run as config.yaml."""
+
+    preset: str = Field("quickstart", description="name of the preset that this started from")
+    seed: int = Field(0, ge=0, description="every random stream of the run derives from it")
+    runs_dir: str = Field("runs", description="folder that holds the runs")
+    world: WorldSettings = WorldSettings()
+    targets: TargetSettings = TargetSettings()
+    search: SearchSettings = SearchSettings()
+    policy: PolicySettings = PolicySettings()
+    engine: EngineSettings = EngineSettings()
+    optim: OptimSettings = OptimSettings()
+    grpo: GrpoSettings = GrpoSettings()
+    rollout: RolloutSettings = RolloutSettings()
+    selfplay: SelfPlaySettings = SelfPlaySettings()
+    proposer_reward: ProposerRewardSettings = ProposerRewardSettings()
+    validation: ValidationSettings = ValidationSettings()
+    bank: BankSettings = BankSettings()
+    queue: QueueSettings = QueueSettings()
+    judge: JudgeSettings = JudgeSettings()
+    evaluation: EvaluationSettings = EvaluationSettings()
+    retention: RetentionSettings = RetentionSettings()

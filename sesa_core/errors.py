@@ -1,0 +1,96 @@
+"""Every error that SESA raises on purpose.
+
+SesaError
+├── UserError                  a person's mistake: one clear line, exit code 2, no traceback
+│   ├── ConfigError            a key, its value and what is allowed
+│   ├── MissingRun             no run of that name, or nothing in it to resume
+│   └── BankBusy               another process holds the bank's writer lock
+├── ServiceError               something outside failed; what happens next is part of the message
+│   ├── SearchUnavailable      the rollout drops its sample: never a score
+│   ├── JudgeUnavailable       worth another attempt (connection, time-out, 429, 5xx)
+│   │   └── JudgeRateLimited
+│   └── JudgeRejected          not worth repeating as it is (bad request, wrong key, unknown model)
+├── BankError
+│   ├── BoundaryConflict       the boundary was committed by somebody else
+│   ├── GateFailed             the quality gate stopped the boundary
+│   └── BankIncompatible       another embedder, dimension or a newer schema
+├── EngineError                a policy engine broke (weights, checkpoint, worker)
+│   └── CheckpointMismatch     staged files are not those that the boundary names
+└── WorldError                 the world's files are missing or damaged
+"""
+
+
+class SesaError(Exception):
+    """Root of the tree."""
+
+
+class UserError(SesaError):
+    """A person's mistake; the command line prints the message alone and exits with 2."""
+
+
+class ConfigError(UserError):
+    """A setting is unknown or its value is not allowed."""
+
+    def __init__(self, key: str, value: object, allowed: str) -> None:
+        super().__init__(f"{key}: {value!r} is not allowed; {allowed}")
+        self.key, self.value, self.allowed = key, value, allowed
+
+
+class MissingRun(UserError):
+    """The named run does not exist or cannot be resumed."""
+
+
+class BankBusy(UserError):
+    """Another process is writing this bank."""
+
+
+class ServiceError(SesaError):
+    """An outside service failed. Never turned into a score."""
+
+
+class SearchUnavailable(ServiceError):
+    """The search backend did not answer; the sample is dropped and counted."""
+
+
+class JudgeUnavailable(ServiceError):
+    """The judge could not be reached or is overloaded; the same call may succeed later."""
+
+
+class JudgeRateLimited(JudgeUnavailable):
+    """The judge asked to be called later (HTTP 429). `retry_after` is in seconds, if it said so."""
+
+    def __init__(self, message: str, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class JudgeRejected(ServiceError):
+    """The judge refuses this request or these credentials; repeating it changes nothing."""
+
+
+class BankError(SesaError):
+    """The bank refused or could not do something; what was committed stays as it was."""
+
+
+class BoundaryConflict(BankError):
+    """This boundary id is already taken by another writer."""
+
+
+class GateFailed(BankError):
+    """The quality gate found the whole bank bad, or could not run all its checks."""
+
+
+class BankIncompatible(BankError):
+    """The bank was written with another embedder, dimension or a newer schema."""
+
+
+class EngineError(SesaError):
+    """A policy engine failed."""
+
+
+class CheckpointMismatch(EngineError):
+    """Checkpoint files differ from the hashes that were recorded for them."""
+
+
+class WorldError(SesaError):
+    """The embedded world's files are missing or damaged."""

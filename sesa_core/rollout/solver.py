@@ -1,0 +1,83 @@
+"""The solver's half of a step: problems and cards -> rollouts -> groups with rewards.
+
+Invariant: a group that lost a rollout to an infrastructure failure is dropped whole, since keeping only the rollouts that
+needed no help would bias its pass rate upward.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from sesa_core.cards.render import Ranked, Style, render_cards
+from sesa_core.rewards.solver import solver_reward
+from sesa_core.rng import stream
+from sesa_core.rollout.loop import Seat, Table, play
+from sesa_core.types import Ending, Group, Problem, Role, ShownCard, Trajectory
+
+
+@dataclass(frozen=True)
+class CardStyle:
+    """How cards are written into a prompt. `count_tokens` measures a text in the policy's tokens."""
+
+    style: Style
+    max_tokens: int
+    count_tokens: Callable[[str], int]
+
+    def render(self, cards: Sequence[Ranked]) -> tuple[str, tuple[ShownCard, ...]]:
+        """The block of text (empty for no cards) and what was shown, in order."""
+        return render_cards(cards, self.style, self.max_tokens, self.count_tokens)
+
+
+def withheld_samples(seed: int, problem: Problem, card_id: str, group_size: int, withhold: str) -> frozenset[int]:
+    """The rollouts of a group that do not see the card: none, or half of them (floor or ceiling drawn), keyed by problem and card."""
+    if withhold == "none":
+        return frozenset()
+    rng = stream(seed, "withhold", problem.problem_id, problem.step, card_id)
+    half = group_size // 2 + int(group_size % 2 and rng.random() < 0.5)
+    return frozenset(int(i) for i in rng.permutation(group_size)[:half])
+
+
+def seats_for(problem: Problem, cards: Sequence[Ranked], group_size: int, style: CardStyle, table: Table, withhold: str) -> list[Seat]:
+    """One seat per rollout of the problem's group, each with the cards that it may see."""
+    hidden = {c.card.card_id: withheld_samples(table.seed, problem, c.card.card_id, group_size, withhold) for c in cards}
+    seats = []
+    for sample in range(group_size):
+        block, shown = style.render([c for c in cards if sample not in hidden[c.card.card_id]])
+        messages = tuple(table.transcript.solver_messages(problem.question, block))
+        seats.append(Seat(Role.SOLVER, problem.problem_id, sample, messages, shown))
+    return seats
+
+
+@dataclass(frozen=True)
+class SolverRound:
+    """`groups` in the order of the problems; `dropped` maps a problem id to the cause."""
+
+    groups: tuple[Group, ...]
+    dropped: Mapping[str, str]
+
+
+def solve(
+    problems: Sequence[Problem],
+    cards: Mapping[str, Sequence[Ranked]],
+    group_size: int,
+    style: CardStyle,
+    table: Table,
+    step: int,
+    withhold: str,
+) -> SolverRound:
+    """Play every problem `group_size` times. `cards` maps a problem id to its retrieved cards."""
+    seats = [s for p in problems for s in seats_for(p, cards.get(p.problem_id, ()), group_size, style, table, withhold)]
+    played = play(seats, table, ("solve", step))
+    groups, dropped = [], {}
+    for i, problem in enumerate(problems):
+        own = played[i * group_size : (i + 1) * group_size]
+        cause = next((t.drop_cause for t in own if t.ending is Ending.DROPPED), "")
+        if cause:
+            dropped[problem.problem_id] = cause
+        else:
+            groups.append(_group(problem, own, table))
+    return SolverRound(tuple(groups), dropped)
+
+
+def _group(problem: Problem, own: Sequence[Trajectory], table: Table) -> Group:
+    rewards = tuple(solver_reward(t, problem, table.settings.max_answer_tags) for t in own)
+    return Group(problem, tuple(own), rewards)

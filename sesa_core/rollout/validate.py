@@ -1,0 +1,72 @@
+"""From a proposer's transcript to a question that may be played: the checks in their order, each rejection with its reason.
+
+Pure. The last check, verification, needs a policy or a world and lives in `verify.py`. Nothing here is ever asked about a
+dropped rollout: an infrastructure failure is not a rejection.
+"""
+
+from collections.abc import Collection, Sequence
+from enum import StrEnum
+
+from sesa_core.config.models import ValidationSettings
+from sesa_core.text.normalize import contains, jaccard, normalize
+from sesa_core.types import Ending, Target, Trajectory, TurnKind
+
+
+class Rejection(StrEnum):
+    """Why a question is not played."""
+
+    NO_QUESTION = "no_question"
+    LENGTH = "length"
+    ANSWER_LEAK = "answer_leak"
+    NO_EVIDENCE = "no_evidence"
+    TOO_FEW_SEARCHES = "too_few_searches"
+    REPEATED_SEARCH = "repeated_search"
+    NEAR_DUPLICATE = "near_duplicate"
+    EVAL_OVERLAP = "eval_overlap"
+    WRONG_ANSWER = "wrong_answer"
+    WRONG_HOPS = "wrong_hops"
+    UNSUPPORTED = "unsupported"
+    AMBIGUOUS = "ambiguous"
+    TOO_EASY = "too_easy"
+
+
+def check_question(
+    trajectory: Trajectory,
+    target: Target,
+    settings: ValidationSettings,
+    recent_questions: Sequence[str] = (),
+    held_out: Collection[str] = frozenset(),
+) -> Rejection | None:
+    """The first check that fails, None if the question may go to verification.
+
+    `recent_questions` are those of earlier steps; `held_out` are normalised evaluation questions.
+    """
+    question = trajectory.final
+    if question is None or trajectory.ending is not Ending.FINISHED:
+        return Rejection.NO_QUESTION
+    if not _length_fits(question, settings):
+        return Rejection.LENGTH
+    if any(contains(question, name) for name in (target.answer, *target.aliases)):
+        return Rejection.ANSWER_LEAK
+    if (searches := _check_searches(trajectory, target.hops)) is not None:
+        return searches
+    window = recent_questions[-settings.near_duplicate_window :] if settings.near_duplicate_window else ()
+    if any(jaccard(question, other) >= settings.near_duplicate_threshold for other in window):
+        return Rejection.NEAR_DUPLICATE
+    return Rejection.EVAL_OVERLAP if normalize(question) in held_out else None
+
+
+def _length_fits(question: str, settings: ValidationSettings) -> bool:
+    words = len(question.split())
+    fits_words = (not settings.min_words or words >= settings.min_words) and (not settings.max_words or words <= settings.max_words)
+    return settings.min_chars <= len(question) <= settings.max_chars and fits_words
+
+
+def _check_searches(trajectory: Trajectory, hops: int) -> Rejection | None:
+    if not trajectory.evidence:
+        return Rejection.NO_EVIDENCE
+    queries = [normalize(q) for q in trajectory.queries]
+    if len(set(queries)) < len(queries):
+        return Rejection.REPEATED_SEARCH
+    successful = sum(bool(t.passages) for t in trajectory.turns if t.kind is TurnKind.SEARCH)
+    return Rejection.TOO_FEW_SEARCHES if successful < hops else None

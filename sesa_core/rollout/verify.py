@@ -1,0 +1,106 @@
+"""The last check of a question: can its target be reached from the proposer's evidence?
+
+`WorldVerifier` asks the closed-form world, which knows every fact and therefore also other valid answers. `PolicyVerifier`
+is the papers' way: an answerer without search, greedy and without cards, gets the evidence among noise passages and must
+reach the target; if it does so without any evidence, the question is too easy.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from sesa_core.rollout.loop import Seat, Table, play
+from sesa_core.rollout.validate import Rejection
+from sesa_core.text.normalize import contains, matches
+from sesa_core.types import Passage, Role, Target, Trajectory
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A question that passed all earlier checks."""
+
+    question: str
+    target: Target
+    trajectory: Trajectory
+
+
+class Verifier(Protocol):
+    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | None]:
+        """One entry per candidate, None for a question that may be played. Raises a `ServiceError` if it cannot tell."""
+        ...
+
+
+class Resolution(Protocol):
+    """What a closed-form world says of a question. `needed` are the (subject, value) pairs that a solver must read."""
+
+    @property
+    def answer(self) -> str: ...
+    @property
+    def hops(self) -> int: ...
+    @property
+    def needed(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def ambiguous(self) -> bool: ...
+
+
+class WorldVerifier:
+    def __init__(self, resolve: Callable[[str], Resolution | None]) -> None:
+        """`resolve` says what a question asks, None if it is not one that the world can answer."""
+        self.resolve = resolve
+
+    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | None]:
+        return [self._check(c) for c in candidates]
+
+    def _check(self, candidate: Candidate) -> Rejection | None:
+        resolution = self.resolve(candidate.question)
+        target = candidate.target
+        if resolution is None or not matches(resolution.answer, (target.answer, *target.aliases)):
+            return Rejection.WRONG_ANSWER
+        if resolution.ambiguous:
+            return Rejection.AMBIGUOUS
+        if resolution.hops != target.hops:
+            return Rejection.WRONG_HOPS
+        shown = [f"{p.title}. {p.text}" for p in candidate.trajectory.evidence]
+        supported = all(any(contains(text, subject) and contains(text, value) for text in shown) for subject, value in resolution.needed)
+        return None if supported else Rejection.UNSUPPORTED
+
+
+class PolicyVerifier:
+    def __init__(self, table: Table, noise_passages: int) -> None:
+        """`table`: greedy, without searches (`max_searches=0`)."""
+        self.table, self.noise_passages = table, noise_passages
+
+    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | None]:
+        shown = [self._with_noise(c, candidates, rng) for c in candidates]
+        seats = [self._seat(c, passages, i, "open") for i, (c, passages) in enumerate(zip(candidates, shown, strict=True))]
+        seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
+        played = play(seats, self.table, ("verify", step))
+        half = len(candidates)
+        return [self._verdict(c, played[i].final, played[half + i].final) for i, c in enumerate(candidates)]
+
+    def _with_noise(self, candidate: Candidate, others: Sequence[Candidate], rng: np.random.Generator) -> tuple[Passage, ...]:
+        own = candidate.trajectory.evidence
+        known = {p.passage_id for p in own}
+        noise = {
+            p.passage_id: p
+            for other in others
+            if other is not candidate
+            for p in other.trajectory.evidence
+            if p.passage_id not in known and not contains(f"{p.title} {p.text}", candidate.target.answer)
+        }
+        extra = [noise[k] for k in rng.permutation(sorted(noise))[: self.noise_passages]] if noise else []
+        passages = [*own, *extra]
+        return tuple(passages[i] for i in rng.permutation(len(passages)))
+
+    def _seat(self, candidate: Candidate, passages: Sequence[Passage], index: int, kind: str) -> Seat:
+        messages = tuple(self.table.transcript.verify_messages(candidate.question, passages))
+        return Seat(Role.SOLVER, f"{kind}/{candidate.target.target_id}", index, messages)
+
+    @staticmethod
+    def _verdict(candidate: Candidate, with_evidence: str | None, without: str | None) -> Rejection | None:
+        references = (candidate.target.answer, *candidate.target.aliases)
+        if with_evidence is None or not matches(with_evidence, references):
+            return Rejection.WRONG_ANSWER
+        return Rejection.TOO_EASY if without is not None and matches(without, references) else None

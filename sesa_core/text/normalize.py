@@ -1,0 +1,81 @@
+"""When are two answers the same? NFKC, case, quotes, punctuation, articles and white space do not count; numbers do.
+
+The usual rule (kept verbatim as `em_searchr1`) strips punctuation and articles blindly, so that "A" becomes empty, "3.5"
+equals "35", "-5" equals "5" and "Vitamin A" equals "Vitamin". `normalize` gets these right.
+"""
+
+import re
+import string
+import unicodedata
+from collections.abc import Iterable, Sequence
+
+_TOKEN = re.compile(r"(?<![\w.])[-+]?\d+(?:[.,:]\d+)*|\w+")
+_QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u02bc": "'", "\u2032": "'", "\u201c": '"', "\u201d": '"', "\u2212": "-"})
+_ARTICLES = {"a", "an", "the"}
+
+
+def _number(token: str) -> str:
+    """Thousands separators leave, the sign stays: "+1,200.50" -> "1200.50", "-5" -> "-5"."""
+    if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", token):
+        token = token.replace(",", "")
+    return token.lstrip("+")
+
+
+def strip_accents(text: str) -> str:
+    """The text without combining marks ("São" -> "Sao")."""
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+
+
+def tokens(text: str, *, fold_accents: bool = False) -> tuple[str, ...]:
+    """Normalised tokens, articles kept."""
+    text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    text = re.sub(r"(?<=\w)'(?=\w)", "", strip_accents(text) if fold_accents else text)
+    return tuple(_number(t) if t[-1].isdigit() else t.casefold() for t in _TOKEN.findall(text.replace("_", " ")))
+
+
+def _without_articles(words: Sequence[str], originals: Sequence[str]) -> list[str]:
+    """Articles leave only where they can be one: not last, and a capital A only at the start ("Vitamin A test" keeps it)."""
+    kept = []
+    for i, (word, original) in enumerate(zip(words, originals, strict=True)):
+        is_letter = original == "A" and i > 0
+        if word in _ARTICLES and i < len(words) - 1 and not is_letter:
+            continue
+        kept.append(word)
+    return kept
+
+
+def normalize(text: str) -> str:
+    """The canonical form of an answer; two answers are equal if theirs are. Never empty unless `text` has no letter or digit."""
+    text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
+    text = re.sub(r"(?<=\w)'(?=\w)", "", text).replace("_", " ")
+    originals = _TOKEN.findall(text)
+    words = [_number(t) if t[-1].isdigit() else t.casefold() for t in originals]
+    return " ".join(_without_articles(words, originals))
+
+
+def matches(answer: str, references: Iterable[str]) -> bool:
+    """Whether the answer equals one of the references under `normalize`; an empty form matches nothing."""
+    form = normalize(answer)
+    return bool(form) and any(form == normalize(r) for r in references)
+
+
+def contains(haystack: str, needle: str) -> bool:
+    """Whether the needle's tokens stand in the haystack as a run, accents and width and case aside ("5" is not in "1905")."""
+    hay, pin = tokens(haystack, fold_accents=True), tokens(needle, fold_accents=True)
+    return bool(pin) and any(hay[i : i + len(pin)] == pin for i in range(len(hay) - len(pin) + 1))
+
+
+def jaccard(left: str, right: str) -> float:
+    """Share of distinct tokens that two texts have in common, in [0, 1]."""
+    a, b = set(tokens(left)), set(tokens(right))
+    return len(a & b) / len(a | b) if a | b else 1.0
+
+
+def em_searchr1(answer: str, references: Iterable[str]) -> bool:
+    """Exact match under the rule of the published Search-R1 evaluation, for comparison with its numbers."""
+
+    def form(text: str) -> str:
+        text = "".join(c for c in text.lower() if c not in string.punctuation)
+        return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
+
+    return any(form(answer) == form(r) for r in references)

@@ -1,0 +1,85 @@
+"""One step's numbers, by name. Pure."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from statistics import fmean, pstdev
+
+from sesa_core.rollout.proposer import Proposal
+from sesa_core.rollout.solver import SolverRound
+from sesa_core.rollout.validate import Rejection
+from sesa_core.types import StepEvidence
+
+
+def _mean(values: Sequence[float]) -> float:
+    return fmean(values) if values else 0.0
+
+
+def step_metrics(
+    proposals: Sequence[Proposal],
+    solved: SolverRound,
+    evidence: StepEvidence,
+    cards: Mapping[str, Sequence],
+    updates: Mapping[str, float],
+    seconds: Mapping[str, float],
+) -> dict[str, float]:
+    """Flat names: `solver/...`, `proposer/...`, `bank/...`, `seconds/...`. Shares are in [0, 1], lengths in tokens."""
+    metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, cards) | dict(updates)
+    sampled = sum(sum(t.response_mask) for t in _trajectories(proposals, solved))
+    generation = seconds.get("propose", 0.0) + seconds.get("solve", 0.0)
+    metrics["tokens_per_second"] = sampled / generation if generation else 0.0
+    metrics |= {f"seconds/{name.replace(' ', '_')}": value for name, value in seconds.items()}
+    metrics["seconds/step"] = sum(seconds.values())
+    return {name: float(value) for name, value in sorted(metrics.items())}
+
+
+def _trajectories(proposals: Sequence[Proposal], solved: SolverRound) -> list:
+    return [p.trajectory for p in proposals] + [t for g in solved.groups for t in g.trajectories]
+
+
+def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float]:
+    judged = [p for p in proposals if not p.dropped]
+    reasons = Counter(p.rejection for p in judged if p.rejection is not None)
+    return {
+        "proposer/posed": len(proposals),
+        "proposer/valid": sum(p.problem is not None for p in judged),
+        "proposer/valid_rate": _mean([p.problem is not None for p in judged]),
+        "proposer/dropped": sum(bool(p.dropped) for p in proposals),
+        "proposer/searches": _mean([len(p.trajectory.queries) for p in judged]),
+        "proposer/response_tokens": _mean([sum(p.trajectory.response_mask) for p in judged]),
+        "proposer/distinct_relations": len({p.target.relation for p in judged if p.problem is not None}),
+        **{f"proposer/rejected/{reason}": reasons.get(reason, 0) for reason in Rejection},
+    }
+
+
+def _solver_metrics(solved: SolverRound) -> dict[str, float]:
+    rates = [g.pass_rate for g in solved.groups]
+    rewards = [r for g in solved.groups for r in g.rewards]
+    played = [t for g in solved.groups for t in g.trajectories]
+    with_cards = [r for g in solved.groups for t, r in zip(g.trajectories, g.rewards, strict=True) if t.cards]
+    without = [r for g in solved.groups for t, r in zip(g.trajectories, g.rewards, strict=True) if not t.cards]
+    histogram = Counter(min(int(rate * 5), 4) for rate in rates)
+    metrics = {
+        "solver/problems": len(rates),
+        "solver/problems_from_pool": sum(g.problem.origin == "pool" for g in solved.groups),
+        "solver/reward": _mean(rewards),
+        "solver/reward_std": pstdev(rewards) if rewards else 0.0,
+        "solver/pass_rate": _mean(rates),
+        "solver/frontier_share": _mean([0 < rate < 1 for rate in rates]),
+        "solver/zero_variance_share": _mean([rate in (0.0, 1.0) for rate in rates]),
+        "solver/dropped_groups": len(solved.dropped),
+        "solver/searches": _mean([len(t.queries) for t in played]),
+        "solver/response_tokens": _mean([sum(t.response_mask) for t in played]),
+        "solver/finished_rate": _mean([t.ending == "finished" for t in played]),
+        "solver/reward_with_cards": _mean(with_cards),
+        "solver/reward_without_cards": _mean(without),
+    }
+    return metrics | {f"solver/pass_rate_bin_{i}": histogram.get(i, 0) for i in range(5)}
+
+
+def _bank_metrics(evidence: StepEvidence, cards: Mapping[str, Sequence]) -> dict[str, float]:
+    return {
+        "bank/cards_per_question": _mean([len(c) for c in cards.values()]),
+        "bank/questions_with_cards": _mean([bool(c) for c in cards.values()]),
+        "bank/failures": len(evidence.failures),
+        "bank/uses": len(evidence.uses),
+    }

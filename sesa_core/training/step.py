@@ -1,0 +1,169 @@
+"""One step of self-play: targets -> proposals -> problems -> cards -> groups -> rewards -> updates -> evidence.
+
+Owns the order of things and nothing else: each line calls a function that has its own file. The step never touches the
+bank; it reads one frozen snapshot and returns evidence.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from time import perf_counter
+
+from sesa_core.cards.render import Ranked
+from sesa_core.rewards.proposer import proposer_reward
+from sesa_core.rng import stream
+from sesa_core.rollout.proposer import Proposal, propose, validate
+from sesa_core.rollout.solver import SolverRound, solve
+from sesa_core.training.evidence import collect
+from sesa_core.training.grpo import ScoredRollout, build_rows
+from sesa_core.training.metrics import step_metrics
+from sesa_core.training.selfplay import SelfPlay
+from sesa_core.types import Group, Problem, Role, StepEvidence
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands, for whoever shows it. `metrics` is empty until a step's end."""
+
+    segment: int
+    segments: int
+    step: int
+    steps: int
+    phase: str
+    metrics: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class StepRecord:
+    """All that one step produced."""
+
+    step: int
+    proposals: tuple[Proposal, ...]
+    round: SolverRound
+    evidence: StepEvidence
+    metrics: dict[str, float]
+
+
+class Clock:
+    """Seconds per named phase; tells `announce` when a phase begins."""
+
+    def __init__(self, announce: Callable[[str], None]) -> None:
+        self.seconds: dict[str, float] = {}
+        self._announce, self._phase, self._since = announce, "", perf_counter()
+
+    def enter(self, phase: str) -> None:
+        now = perf_counter()
+        if self._phase:
+            self.seconds[self._phase] = self.seconds.get(self._phase, 0.0) + now - self._since
+        self._phase, self._since = phase, now
+        if phase:
+            self._announce(phase)
+
+
+def play_step(game: SelfPlay, step: int, announce: Callable[[str], None] = lambda phase: None) -> StepRecord:
+    """Play step `step` (counted from 1 over the whole run) and update both policies."""
+    clock = Clock(announce)
+    clock.enter("propose")
+    targets = game.state.sampler.draw(game.config.selfplay.targets, stream(game.config.seed, "targets", step))
+    proposals = propose(targets, game.config.selfplay.proposals_per_target, game.table(Role.PROPOSER), step)
+    clock.enter("validate")
+    proposals = validate(
+        proposals,
+        game.config.validation,
+        game.verifier,
+        list(game.state.recent_questions),
+        game.held_out,
+        step,
+        stream(game.config.seed, "verify", step),
+    )
+    game.state.pool.begin_step(step)
+    problems = choose_problems(game, proposals, step)
+    clock.enter("retrieve")
+    cards = retrieve_cards(game, problems)
+    clock.enter("solve")
+    solved = solve(
+        problems,
+        cards,
+        game.config.selfplay.solver_group,
+        game.card_style(),
+        game.table(Role.SOLVER),
+        step,
+        game.config.bank.withhold,
+    )
+    updates = update_policies(game, proposals, solved, clock)
+    clock.enter("")
+    remember(game, solved.groups, step)
+    evidence = collect(solved.groups, step)
+    metrics = step_metrics(proposals, solved, evidence, cards, updates, clock.seconds)
+    return StepRecord(step, tuple(proposals), solved, evidence, metrics)
+
+
+def choose_problems(game: SelfPlay, proposals: Sequence[Proposal], step: int) -> list[Problem]:
+    """This step's valid problems, each question once; too many are cut by a draw, empty slots are filled from the pool."""
+    slots, rng = game.config.selfplay.problems, stream(game.config.seed, "problems", step)
+    valid = list({p.problem.problem_id: p.problem for p in proposals if p.problem is not None}.values())
+    if len(valid) > slots:
+        valid = [valid[i] for i in sorted(rng.permutation(len(valid))[:slots])]
+    pooled = game.state.pool.draw(slots - len(valid), [p.question for p in valid], rng)
+    return valid + [replace(p, origin="pool", step=step) for p in pooled]
+
+
+def retrieve_cards(game: SelfPlay, problems: Sequence[Problem]) -> dict[str, tuple[Ranked, ...]]:
+    """Cards for every problem in one batch from the frozen snapshot; never a card that came from the problem itself."""
+    bank = game.config.bank
+    if game.snapshot is None or not problems or not bank.top_k:
+        return {}
+    found = game.snapshot.retrieve(
+        [p.question for p in problems],
+        top_k=bank.top_k,
+        floor=bank.floor,
+        exclude_sources=[(p.problem_id,) for p in problems],
+        forbidden_answers=[p.reference_answers for p in problems],
+        utility_weight=bank.utility_weight,
+    )
+    return {p.problem_id: tuple(hits) for p, hits in zip(problems, found, strict=True)}
+
+
+def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound, clock: Clock) -> dict[str, float]:
+    """One GRPO update per role in the configured order, then fresh weights for the generators. A batch without a live group updates nothing."""
+    scored = {Role.SOLVER: score_solver(solved.groups), Role.PROPOSER: score_proposals(game, proposals, solved)}
+    metrics: dict[str, float] = {}
+    for name in game.config.selfplay.update_order:
+        role = Role(name)
+        rows, counts = build_rows(scored[role], normalise_by_std=game.config.grpo.normalise_by_std)
+        metrics |= {f"{role}/{key}": value for key, value in counts.as_metrics().items()}
+        if not rows or (role is Role.PROPOSER and game.config.selfplay.freeze_proposer):
+            continue
+        clock.enter(f"update {role}")
+        metrics |= {f"{role}/{key}": value for key, value in game.engines[role].update(rows).items()}
+        game.engines[role].sync()
+    return metrics
+
+
+def score_solver(groups: Sequence[Group]) -> list[ScoredRollout]:
+    return [ScoredRollout(t, g.problem.problem_id, r) for g in groups for t, r in zip(g.trajectories, g.rewards, strict=True)]
+
+
+def score_proposals(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound) -> list[ScoredRollout]:
+    """Rewards of the proposer's rollouts. Dropped ones, valid ones that were not played and those whose group was dropped have none."""
+    settings = game.config.proposer_reward
+    pass_rates = {g.problem.problem_id: g.pass_rate for g in solved.groups}
+    scored = []
+    for proposal in proposals:
+        if proposal.rejection is not None:
+            reward = settings.invalid_reward
+        elif proposal.problem is not None and proposal.problem.problem_id in pass_rates:
+            reward = proposer_reward(settings, pass_rates[proposal.problem.problem_id])
+        else:
+            continue
+        scored.append(ScoredRollout(proposal.trajectory, proposal.target.target_id, reward))
+    return scored
+
+
+def remember(game: SelfPlay, groups: Sequence[Group], step: int) -> None:
+    """Pass rates for the target sampler, problems for the pool, questions for the near-duplicate check."""
+    for group in groups:
+        game.state.sampler.record(group.problem.target, group.pass_rate)
+        game.state.pool.add(group.problem, group.pass_rate)
+        if group.problem.origin == "proposer":
+            game.state.recent_questions.append(group.problem.question)
+    game.state.step = step

@@ -1,0 +1,69 @@
+from dataclasses import dataclass
+
+from sesa_core.cards.schema import Origin, SkillCard
+from sesa_core.errors import SearchUnavailable
+from sesa_core.rollout.solver import CardStyle, seats_for, solve, withheld_samples
+from sesa_core.types import Problem, Target
+from tests.core.rollout.test_loop import one_search, table
+
+PROBLEM = Problem("p1", "What is the currency of Chad?", Target("t", "franc", 1), ("franc",), step=4)
+
+
+@dataclass(frozen=True)
+class Hit:
+    card: SkillCard
+    similarity: float
+
+
+def card(name: str) -> SkillCard:
+    return SkillCard(
+        category="attribute_lookup", pattern="p", common_confusion="c", key_distinction="k", trigger_keywords=(name,),
+        queries=("{country} economy",), card_id=name, origin=Origin.SEED,
+    )  # fmt: skip
+
+
+HITS = (Hit(card("currency"), 0.7), Hit(card("capital"), 0.4))
+STYLE = CardStyle("compact", 100, lambda text: len(text.split()))
+
+
+def test_each_card_is_withheld_from_half_of_the_group_and_the_draw_is_its_own():
+    hidden = {c: withheld_samples(0, PROBLEM, c, 8, "half") for c in ("currency", "capital")}
+    assert all(len(h) == 4 for h in hidden.values()) and hidden["currency"] != hidden["capital"]
+    assert hidden["currency"] == withheld_samples(0, PROBLEM, "currency", 8, "half")
+    assert withheld_samples(0, PROBLEM, "currency", 8, "none") == frozenset()
+    assert {len(withheld_samples(s, PROBLEM, "x", 5, "half")) for s in range(20)} == {2, 3}
+
+
+def test_a_seat_shows_only_the_cards_that_it_may_see():
+    t = table(one_search)
+    seats = seats_for(PROBLEM, HITS, 8, STYLE, t, "half")
+    shown = [{c.card_id for c in s.cards} for s in seats]
+    for name in ("currency", "capital"):
+        assert sum(name in cards for cards in shown) == 4
+    for s in seats:
+        system = [m["content"] for m in s.messages if m["role"] == "system"]
+        assert bool(system) == bool(s.cards)
+        assert all(c.text in system[0] for c in s.cards)
+    assert seats_for(PROBLEM, HITS, 2, STYLE, t, "none")[1].messages[0]["content"] == (
+        '[S1] currency: search "{country} economy"\n[S2] capital: search "{country} economy"'
+    )
+
+
+def test_a_group_is_rewarded_in_order():
+    t = table(one_search)
+    played = solve([PROBLEM], {"p1": HITS}, 4, STYLE, t, 1, "half")
+    (group,) = played.groups
+    assert group.rewards == (1.0,) * 4 and group.pass_rate == 1.0
+    assert [x.sample for x in group.trajectories] == [0, 1, 2, 3]
+
+
+def test_an_outage_drops_the_whole_group():
+    class Flaky:
+        def search(self, queries, top_k):
+            raise SearchUnavailable("down")
+
+    def script(prompt, seed):
+        return "<answer>franc</answer>" if seed % 3 else "<search>Chad</search>"
+
+    played = solve([PROBLEM], {}, 8, STYLE, table(script, search=Flaky()), 1, "half")
+    assert played.groups == () and "down" in played.dropped["p1"]

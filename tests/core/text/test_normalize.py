@@ -1,0 +1,65 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sesa_core.text.normalize import contains, em_searchr1, jaccard, matches, normalize
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [
+        ("The Beatles", "beatles"),
+        ("caf\u00e9", "cafe\u0301"),  # NFC = NFD
+        ("\uff11\uff12\uff13", "123"),  # full-width digits
+        ("\u201cHey\u201d", '"Hey"'),
+        ("O\u2019Brien", "O'Brien"),
+        ("Rage Against The Machine", "rage against the machine"),
+        ("1,200", "1200"),
+        ("  New   York. ", "new york"),
+        ("vitamin a", "Vitamin A"),
+    ],
+)
+def test_same_answer(left, right):
+    assert normalize(left) == normalize(right)
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [("A", ""), ("3.5", "35"), ("-5", "5"), ("Vitamin A", "Vitamin"), ("Vitamin A test", "Vitamin test"), ("1905", "5"), ("\u22125", "5")],
+)
+def test_different_answer(left, right):
+    assert normalize(left) != normalize(right)
+
+
+def test_a_range_is_not_a_negative_number():
+    assert normalize("1990-1995") == "1990 1995"
+
+
+def test_empty_matches_nothing():
+    assert not matches("", ["", "?"])
+    assert matches("A", ["a"])
+
+
+def test_contains_compares_tokens_not_characters():
+    assert not contains("born in 1905", "5")
+    assert contains("Who led S\u00e3o Paulo?", "sao paulo")
+    assert contains("ＰＡＲＩＳ is", "Paris")
+    assert not contains("Parisian life", "Paris")
+    assert not contains("anything", "")
+
+
+def test_jaccard_by_hand():
+    assert jaccard("a b c", "b c d") == pytest.approx(2 / 4)
+    assert jaccard("", "") == 1.0
+
+
+def test_searchr1_rule_is_kept_with_its_faults():
+    assert em_searchr1("3.5", ["35"])
+    assert em_searchr1("The cat", ["cat"])
+
+
+@given(st.text())
+def test_normalize_is_idempotent_or_shorter(text):
+    once = normalize(text)
+    assert matches(text, [text]) == bool(once)
+    assert all(part.strip() for part in once.split(" ")) or once == ""
