@@ -62,8 +62,11 @@ def test_an_outage_drops_the_whole_group():
         def search(self, queries, top_k):
             raise SearchUnavailable("down")
 
-    def script(prompt, seed):
-        return "<answer>franc</answer>" if seed % 3 else "<search>Chad</search>"
+    seen: list[int] = []
+
+    def script(prompt, seed):  # of the eight rollouts only the first one needs the search
+        seen.append(seed)
+        return "<search>Chad</search>" if len(seen) == 1 else "<answer>franc</answer>"
 
     played = solve([PROBLEM], {}, 8, STYLE, table(script, search=Flaky()), 1, "half")
     assert played.groups == () and "down" in played.dropped["p1"]
