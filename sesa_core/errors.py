@@ -9,7 +9,8 @@ SesaError
 │   ├── SearchUnavailable      the rollout drops its sample: never a score
 │   ├── JudgeUnavailable       worth another attempt (connection, time-out, 429, 5xx)
 │   │   └── JudgeRateLimited
-│   └── JudgeRejected          not worth repeating as it is (bad request, wrong key, unknown model)
+│   ├── JudgeRejected          not worth repeating as it is (bad request, wrong key, unknown model)
+│   └── JudgeReplyUnusable     a reply came and is kept, but holds no card; the failure stays pending
 ├── BankError
 │   ├── BoundaryConflict       the boundary was committed by somebody else
 │   ├── GateFailed             the quality gate stopped the boundary
@@ -66,6 +67,10 @@ class JudgeRateLimited(JudgeUnavailable):
 
 class JudgeRejected(ServiceError):
     """The judge refuses this request or these credentials; repeating it changes nothing."""
+
+
+class JudgeReplyUnusable(ServiceError):
+    """The judge replied, but no card can be read from it. The reply is stored; the failure stays pending, one attempt older."""
 
 
 class BankError(SesaError):

@@ -159,7 +159,7 @@ class Failure:
     hops: int
     queries: tuple[str, ...]
     evidence: tuple[Passage, ...]  # what the environment showed the failing rollout
-    problem_evidence: tuple[Passage, ...]  # what it showed the proposer: where the answer does stand
+    problem_evidence: tuple[Passage, ...]  # where the answer does stand: what the proposer and a sibling that solved it were shown
     shown_cards: tuple[ShownCard, ...] = ()
     pass_rate: float = 0.0
     failed_count: int = 1  # rollouts of the group that failed

@@ -60,6 +60,8 @@ class Distillation:
 class Verdict:
     """Whether an answer is equivalent to a reference: `score` in [0, 1], None unless the state is `ok` (never an invented 0)."""
 
+    prompt_hash: str
+    model: str
     state: ReplyState
     score: float | None
     reply: str

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from sesa_core.types import CardUse, Ending, Failure, Group, SegmentEvidence, StepEvidence, Trajectory
+from sesa_core.types import CardUse, Ending, Failure, Group, Passage, SegmentEvidence, StepEvidence, Trajectory
 
 _STEP = TypeAdapter(StepEvidence)
 
@@ -60,12 +60,18 @@ def _failure(group: Group, step: int) -> Failure | None:
         hops=problem.target.hops,
         queries=worst.queries,
         evidence=worst.evidence,
-        problem_evidence=problem.evidence,
+        problem_evidence=_supporting_passages(group),
         shown_cards=worst.cards,
         pass_rate=group.pass_rate,
         failed_count=sum(r == 0 for r in group.rewards),
         policy_version=worst.policy_version,
     )
+
+
+def _supporting_passages(group: Group) -> tuple[Passage, ...]:
+    """Where the answer does stand: what the proposer was shown, and what a sibling that solved the problem was shown."""
+    solved = next((t.evidence for t, r in zip(group.trajectories, group.rewards, strict=True) if r > 0), ())
+    return tuple({p.passage_id: p for p in (*group.problem.evidence, *solved)}.values())
 
 
 def append_step(path: Path, evidence: StepEvidence) -> None:

@@ -54,6 +54,11 @@ def test_what_is_not_a_failure(bad):
     assert collect([Group(PROBLEM, (bad, rollout(1, "gold")), (0.0, 1.0))], step=1).failures == ()
 
 
+def test_a_sibling_that_solved_the_problem_adds_where_the_answer_stands():
+    group = Group(PROBLEM, (rollout(0, "bad"), rollout(1, "gold", passages=[SHORT, LONG])), (0.0, 1.0))
+    assert collect([group], step=1).failures[0].problem_evidence == (SHORT, LONG)
+
+
 def test_ties_go_to_the_first_sample():
     group = Group(PROBLEM, (rollout(0, "one"), rollout(1, "two")), (0.0, 0.0))
     assert collect([group], step=1).failures[0].answer == "one"
