@@ -1,0 +1,170 @@
+"""Whether a drafted card may enter: no leak, no instruction, no lesson that is known or was tombstoned.
+
+Pure. Order: schema (by the caller), leak, injection, duplicates; each refusal names its rule and what it found. Invariant:
+the judgement of a candidate depends on the bank, the tombstones and the candidates before it, never on arrival. Edge case:
+without a lexicon the question's entities are its capitalised, quoted and numeric spans, its first word aside.
+"""
+
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sesa_core.bank.tables import Tombstone
+from sesa_core.cards.lesson import difference, gives_away, rendered_text, same_lesson, shared_keywords
+from sesa_core.cards.schema import SkillCard
+from sesa_core.text.normalize import contains, normalize
+from sesa_core.text.tags import neutralise
+from sesa_core.types import Failure
+
+MOST_KEYWORDS = 0.5  # above this share of common triggers a tombstone of the same category speaks of the same lesson
+_QUOTED = re.compile(r"[\"\u201c\u2018']([^\"\u201c\u201d\u2018\u2019']{2,})[\"\u201d\u2019'](?!\w)")
+_CAPITALISED = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:\s+(?:(?:of|the|de|la|von|van|and)\s+)?[A-Z0-9][\w'\u2019.-]*)*")
+_NUMERIC = re.compile(r"(?<![\w.])\d[\d.,:]*\d|(?<![\w.])\d(?!\w)")
+_QUESTION_WORDS = frozenset(
+    ["what", "which", "who", "whom", "whose", "when", "where", "why", "how", "name", "give", "is", "are", "was", "were", "did", "does"]
+    + ["do", "in", "on", "at", "of", "the", "a", "an"]
+)
+_INSTRUCTIONS = re.compile(
+    r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous|system)"
+    r"|\b(?:system|developer)\s+(?:prompt|message)\b|\byou are (?:now|an? )|\bas an ai\b|\bact as\b|\bpretend\b"
+    r"|\b(?:always|just|simply)\s+(?:answer|reply|respond|output|say)\b|\b(?:answer|reply|respond)\s+(?:with|that)\s+[\"'\u201c]"
+    r"|^\s*(?:system|assistant|user|human)\s*:|https?://",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """A draft that did not become a card, and why. `other` names the card or tombstone that it collides with."""
+
+    failure_id: str
+    rule: str
+    reason: str
+    other: str = ""
+
+
+@dataclass(frozen=True)
+class Lexicon:
+    """The world's entity names, and the questions that are kept for evaluation. Build it once a boundary."""
+
+    entities: frozenset[tuple[str, ...]] = frozenset()  # token runs, as written
+    longest: int = 0
+    evaluation: frozenset[str] = frozenset()  # normalised questions
+
+    @classmethod
+    def of(cls, names: Iterable[str], evaluation_questions: Iterable[str]) -> "Lexicon":
+        runs = frozenset(run for run in (tuple(_words(n)) for n in names) if run)
+        return cls(runs, max(map(len, runs), default=0), frozenset(filter(None, map(normalize, evaluation_questions))))
+
+    def entities_in(self, question: str) -> list[str]:
+        """The names that stand in the question, longest first at each place."""
+        if not self.entities:
+            return spans(question)
+        written, found, i = _words(question), [], 0
+        while i < len(written):
+            sizes = range(min(self.longest, len(written) - i), 0, -1)
+            size = next((n for n in sizes if tuple(written[i : i + n]) in self.entities), 0)
+            if size:
+                found.append(" ".join(written[i : i + size]))
+            i += max(size, 1)
+        return found
+
+
+def _words(text: str) -> list[str]:
+    """Words with their case, so that the element "Lead" is not found in "lead"."""
+    return re.findall(r"\w+(?:['\u2019.-]\w+)*", text)
+
+
+def spans(question: str) -> list[str]:
+    """Capitalised, quoted and numeric spans of a question: what may name an entity when no lexicon does."""
+    found = [m[1] for m in _QUOTED.finditer(question)] + [m[0] for m in _NUMERIC.finditer(question)]
+    for match in _CAPITALISED.finditer(question):
+        parts = match[0].split()
+        while parts and parts[0].casefold() in _QUESTION_WORDS:
+            parts = parts[1:]
+        if parts:
+            found.append(" ".join(parts).strip(".'\u2019-"))
+    return sorted(set(found))
+
+
+def leak(card: SkillCard, failure: Failure, lexicon: Lexicon) -> tuple[str, str] | None:
+    """(rule, what was found) if the card gives away an answer, the failing question's entities or an evaluation question."""
+    text = rendered_text(card)
+    answer = next((a for a in failure.reference_answers if gives_away(text, a)), None)
+    if answer is not None:
+        return "answer_leak", f"the reference answer {answer!r} stands in the card"
+    entity = next((e for e in lexicon.entities_in(failure.question) if contains(text, e)), None)
+    if entity is not None:
+        return "entity_leak", f"{entity!r} of the failing question stands in the card"
+    parts = [card.example_question, card.pattern, card.common_confusion, card.key_distinction, *card.queries]
+    for part in filter(None, map(normalize, parts)):
+        if part in lexicon.evaluation or any(question in part for question in lexicon.evaluation):
+            return "evaluation_leak", f"an evaluation question stands in the card ({part[:80]!r})"
+    return None
+
+
+def injection(card: SkillCard) -> str | None:
+    """The field text that carries a transcript tag or speaks to the model, None if there is none."""
+    for part in (card.pattern, card.common_confusion, card.key_distinction, *card.trigger_keywords, *card.queries, card.example_question):
+        if neutralise(part) != part or _INSTRUCTIONS.search(part):
+            return part
+    return None
+
+
+@dataclass
+class Known:
+    """The lessons that a candidate must differ from; grows by `add` as candidates are taken. Used within one plan only."""
+
+    threshold: float
+    cards: list[SkillCard]
+    vectors: np.ndarray  # (N, D)
+    tombstones: Sequence[Tombstone] = ()
+    tombstone_vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (M, D)
+
+    def add(self, card: SkillCard, vector: np.ndarray) -> None:
+        self.cards.append(card)
+        self.vectors = np.vstack([self.vectors, vector[None]]) if len(self.vectors) else vector[None]
+
+    def duplicate_of(self, card: SkillCard, vector: np.ndarray) -> tuple[str, str, str] | None:
+        """(rule, id, reason) of the lesson that the candidate repeats, None if it is a new one. Tombstones are asked first."""
+        near = _cosines(self.tombstone_vectors, vector)
+        for i, stone in enumerate(self.tombstones):
+            reason = _tombstone_match(card, stone.card, float(near[i]), self.threshold)
+            if reason is not None:
+                return "tombstoned", stone.tombstone_id, reason
+        near = _cosines(self.vectors, vector)
+        for i in np.lexsort((np.arange(len(near)), -near)):
+            other = self.cards[i]
+            if same_lesson(card, other):
+                return "duplicate", other.card_id, "the same subject and searches"
+            if near[i] >= self.threshold and difference(card, other) is None:
+                return "duplicate", other.card_id, f"cosine {near[i]:.3f}"
+        return None
+
+
+def _cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
+    """(N,) rounded, so that equal inputs compare equal in any order."""
+    return np.round(matrix @ vector, 6) if len(matrix) else np.zeros(0, np.float32)
+
+
+def _tombstone_match(card: SkillCard, buried: SkillCard, near: float, threshold: float) -> str | None:
+    """Why the candidate counts as the buried lesson. One that advises another search, or differs in a number or a negation,
+    does not, unless it stems from the same problem."""
+    if card.source_problem_id and card.source_problem_id == buried.source_problem_id:
+        return "the same source problem"
+    if same_lesson(card, buried):
+        return "the same subject and searches"
+    if difference(card, buried) is not None:
+        return None
+    if near >= threshold:
+        return f"cosine {near:.3f}"
+    if card.category == buried.category and shared_keywords(card, buried) > MOST_KEYWORDS:
+        return "the same category and most keywords"
+    return None
+
+
+def open_tombstones(tombstones: Sequence[Tombstone], boundary_id: int, lifted: Collection[str] = ()) -> list[int]:
+    """Places of the tombstones that still block at that boundary."""
+    return [i for i, t in enumerate(tombstones) if t.blocks(boundary_id) and t.tombstone_id not in lifted]

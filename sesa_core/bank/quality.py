@@ -1,0 +1,202 @@
+"""The quality gate, run by Great Expectations: one suite over candidates, one over the whole bank.
+
+Invariant: the gate cannot pass vacuously. An empty frame, an empty suite, a check that did not run, looked at no value or
+raised: each of these fails as a row of its own. Edge case: optional columns are judged through derived ones that are never null.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from sesa_core.cards.schema import CATEGORIES, CardState, Origin, SkillCard
+
+REQUIRED = ("card_id", "content_hash", "category", "pattern", "common_confusion", "key_distinction", "origin", "state", "embedder")
+TEXTS = ("pattern", "common_confusion", "key_distinction")
+COUNTERS = ("retrieved_count", "helpful_count", "hurt_count", "uplift_n")
+WEIGHTS = ("credit_helpful", "credit_hurt", "uplift_var", "recent_retrieved", "recent_helpful", "recent_hurt")
+WHOLE = ""  # card id of a finding about the frame as a whole
+_SHOWN_VALUES = 200
+
+
+@dataclass(frozen=True)
+class GateRow:
+    """One finding: which card breaks which rule with which value. `card_id` is empty for the frame as a whole."""
+
+    card_id: str
+    rule: str
+    value: str
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """What a suite found. `evaluated` counts expectations that really ran on values."""
+
+    suite: str
+    evaluated: int
+    expected: int
+    findings: tuple[GateRow, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.findings and self.expected > 0 and self.evaluated == self.expected
+
+    @property
+    def whole(self) -> tuple[GateRow, ...]:
+        """Findings that no single card explains."""
+        return tuple(f for f in self.findings if f.card_id == WHOLE)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self) | {"findings": [asdict(f) for f in self.findings], "passed": self.passed}
+
+
+def _missing(row: dict[str, Any]) -> str:
+    """Names of the fields that must hold a value and do not."""
+    measured = (*COUNTERS, *WEIGHTS, "vector_norm")
+    empty = [n for n in REQUIRED if row[n] in (None, "")]
+    return ", ".join(empty + [n for n in measured if row[n] is None or not np.isfinite(row[n])])
+
+
+def _wrong_types(row: dict[str, Any]) -> str:
+    """Names of the fields whose values have another type than their column."""
+    typed = [(REQUIRED, str), (COUNTERS, int), (WEIGHTS, float)]
+    return ", ".join(n for names, kind in typed for n in names if row[n] is not None and type(row[n]) is not kind)
+
+
+def frame(cards: Sequence[SkillCard], vectors: np.ndarray) -> Any:
+    """A pandas frame of the cards, one row each, with derived columns in place of lists, vectors and optional values."""
+    import pandas as pd
+
+    rows = []
+    for card, vector in zip(cards, vectors, strict=True):
+        row = card.model_dump(mode="json", exclude={"vector", "trigger_keywords", "queries"}, warnings=False)
+        lengths = [len(row[n] or "") for n in TEXTS]
+        row |= {
+            "content_hash": card.content_hash,
+            "query_count": len(card.queries),
+            "keyword_count": len(card.trigger_keywords),
+            "longest_query": max((len(q) for q in card.queries), default=0),
+            "shortest_text": min(lengths),
+            "longest_text": max(lengths),
+            "vector_length": len(vector),
+            "vector_norm": float(np.linalg.norm(vector)),
+            "lowest_counter": min(row[n] for n in (*COUNTERS, *WEIGHTS)),
+            "credited_count": card.helpful_count + card.hurt_count,
+            "interval": 0 if card.valid_until_step is None else card.valid_until_step - card.valid_from_step,
+        }
+        rows.append(row | {"missing_fields": _missing(row), "wrong_types": _wrong_types(row)})
+    return pd.DataFrame(rows)
+
+
+def _common_suite(dimension: int) -> list[Any]:
+    """What holds for candidates and for every card of the bank. Each expectation costs about 10 ms, whatever the rows."""
+    import great_expectations.expectations as gxe
+
+    between, in_set = gxe.ExpectColumnValuesToBeBetween, gxe.ExpectColumnValuesToBeInSet
+    return [
+        gxe.ExpectTableColumnsToMatchSet(column_set=sorted({*REQUIRED, *COUNTERS, *WEIGHTS}), exact_match=False),
+        in_set(column="missing_fields", value_set=[""]),
+        in_set(column="wrong_types", value_set=[""]),
+        gxe.ExpectColumnValuesToBeUnique(column="card_id"),
+        gxe.ExpectColumnValuesToBeUnique(column="content_hash"),
+        in_set(column="category", value_set=list(CATEGORIES)),
+        in_set(column="state", value_set=[s.value for s in CardState]),
+        in_set(column="origin", value_set=[o.value for o in Origin]),
+        between(column="shortest_text", min_value=1),
+        between(column="longest_text", max_value=400),
+        between(column="query_count", min_value=1, max_value=3),
+        between(column="keyword_count", min_value=1, max_value=8),
+        between(column="longest_query", min_value=1, max_value=160),
+        between(column="vector_length", min_value=dimension, max_value=dimension),
+        between(column="vector_norm", min_value=0.999, max_value=1.001),
+        between(column="lowest_counter", min_value=0),
+        between(column="interval", min_value=0),
+        gxe.ExpectColumnPairValuesAToBeGreaterThanB(column_A="retrieved_count", column_B="credited_count", or_equal=True),
+    ]
+
+
+def check_candidates(cards: Sequence[SkillCard], vectors: np.ndarray, *, dimension: int) -> GateResult:
+    """The gate before admission; a candidate with a finding is quarantined, a finding without a card stops the boundary."""
+    import great_expectations.expectations as gxe
+
+    suite = _common_suite(dimension)
+    suite.append(gxe.ExpectColumnValuesToBeBetween(column="retrieved_count", min_value=0, max_value=0))
+    return run_suite("candidates", suite, frame(cards, vectors))
+
+
+def check_bank(
+    cards: Sequence[SkillCard], vectors: np.ndarray, *, dimension: int, max_cards: int, tombstoned: Collection[str]
+) -> GateResult:
+    """The gate before the commit: over every card that the boundary would leave in the bank."""
+    import great_expectations.expectations as gxe
+
+    suite = _common_suite(dimension)
+    suite.append(gxe.ExpectTableRowCountToBeBetween(min_value=1, max_value=max_cards))
+    if tombstoned:
+        suite.append(gxe.ExpectColumnValuesToNotBeInSet(column="card_id", value_set=sorted(tombstoned)))
+    return run_suite("bank", suite, frame(cards, vectors))
+
+
+@lru_cache(maxsize=1)
+def _batches() -> Any:
+    """A batch definition over whatever frame is handed in; one context for the process."""
+    import great_expectations as gx
+
+    context = gx.get_context(mode="ephemeral")
+    context.variables.progress_bars = {"globally": False, "metric_calculations": False}
+    asset = context.data_sources.add_pandas("bank").add_dataframe_asset("cards")
+    return asset.add_batch_definition_whole_dataframe("all")
+
+
+def run_suite(name: str, expectations: Sequence[Any], cards: Any) -> GateResult:
+    """Every expectation over the frame. Never passes on nothing: see the module's invariant."""
+    import great_expectations as gx
+
+    findings: list[GateRow] = []
+    if not expectations:
+        findings.append(GateRow(WHOLE, "empty_suite", "no expectation"))
+    if len(cards) == 0:
+        findings.append(GateRow(WHOLE, "empty_frame", "no card"))
+    if findings:
+        return GateResult(name, 0, len(expectations), tuple(findings))
+    suite = gx.ExpectationSuite(name=name, expectations=list(expectations))
+    form = {"result_format": "COMPLETE", "unexpected_index_column_names": ["card_id"]}
+    results = _batches().get_batch(batch_parameters={"dataframe": cards}).validate(suite, result_format=form).results
+    evaluated = 0
+    for result in results:
+        ran, rows = _findings(result.to_json_dict(), len(cards))
+        evaluated += ran
+        findings += rows
+    if len(results) != len(expectations):
+        findings.append(GateRow(WHOLE, "not_all_ran", f"{len(results)} of {len(expectations)} expectations"))
+    return GateResult(name, evaluated, len(expectations), tuple(findings))
+
+
+def _findings(result: dict[str, Any], rows: int) -> tuple[bool, list[GateRow]]:
+    """(whether the check ran on values, what it found)."""
+    config = result["expectation_config"]
+    arguments = config["kwargs"]
+    column = arguments.get("column") or "/".join(arguments[k] for k in ("column_A", "column_B") if k in arguments)
+    rule = config["type"].removeprefix("expect_").removeprefix("column_") + (f":{column}" if column else "")
+    crash = _crash(result.get("exception_info") or {})
+    if crash is not None:
+        return False, [GateRow(WHOLE, rule, f"could not run: {crash}")]
+    outcome = result.get("result") or {}
+    looked_at = outcome.get("element_count", rows) - outcome.get("missing_count", 0)
+    if looked_at <= 0 and "not_be_null" not in rule:
+        return False, [GateRow(WHOLE, rule, "looked at no value")]
+    if result["success"]:
+        return True, []
+    unexpected = outcome.get("unexpected_index_list") or []
+    if not unexpected:
+        return True, [GateRow(WHOLE, rule, str(outcome.get("observed_value", outcome))[:_SHOWN_VALUES])]
+    return True, [GateRow(str(u.get("card_id") or WHOLE), rule, str(u.get(column, ""))[:_SHOWN_VALUES]) for u in unexpected]
+
+
+def _crash(info: dict[str, Any]) -> str | None:
+    """The message of a check that raised; Great Expectations nests it by metric."""
+    entries = [info] if "raised_exception" in info else [e for e in info.values() if isinstance(e, dict)]
+    raised = next((e for e in entries if e.get("raised_exception")), None)
+    return None if raised is None else str(raised.get("exception_message"))[:_SHOWN_VALUES]

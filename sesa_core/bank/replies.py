@@ -1,0 +1,104 @@
+"""Judge replies as the bank keeps them: paid for, so stored the moment they arrive and never rolled back.
+
+Invariant: at most one usable reply per failure, prompt and model (the first wins); every other reply and every call that
+brought none is a row of its own, so that attempts can be counted. Writers need no boundary and no lock of the bank.
+"""
+
+import json
+import threading
+import uuid
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from sesa_core.bank.tables import KEYS, to_json
+from sesa_core.judge.base import CardDraft, Distillation, ReplyState, Usage
+
+NO_REPLY = "unavailable"  # a call that brought no reply at all
+
+
+def _draft_of(text: str) -> CardDraft | None:
+    fields = json.loads(text)
+    if fields is None:
+        return None
+    return CardDraft(**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
+
+
+def _row(reply: Distillation, boundary: int) -> dict[str, Any]:
+    key = f"{reply.failure_id}/{reply.prompt_hash}/{reply.model}"
+    return {
+        "reply_id": key if reply.state is ReplyState.OK else f"{key}/{uuid.uuid4().hex}",
+        "failure_id": reply.failure_id,
+        "prompt_hash": reply.prompt_hash,
+        "model": reply.model,
+        "state": reply.state.value,
+        "boundary_id": boundary,
+        "draft": to_json(asdict(reply.draft) if reply.draft is not None else None),
+        "reply": reply.reply,
+        "reason": reply.reason,
+        "usage": to_json(asdict(reply.usage)),
+    }
+
+
+def _reply_of(row: Mapping[str, Any]) -> Distillation:
+    names = ("failure_id", "prompt_hash", "model", "reply", "reason")
+    usage = Usage(**json.loads(row["usage"]))
+    return Distillation(state=ReplyState(row["state"]), draft=_draft_of(row["draft"]), usage=usage, **{n: row[n] for n in names})
+
+
+class Table(Protocol):
+    """The part of a LanceDB table that is used here."""
+
+    schema: pa.Schema
+
+    def merge_insert(self, on: str) -> Any: ...
+
+    def search(self) -> Any: ...
+
+
+def quoted(values: Collection[str]) -> str:
+    """An SQL list of text literals, sorted."""
+    return "(" + ", ".join("'" + v.replace("'", "''") + "'" for v in sorted(set(values))) + ")"
+
+
+class Replies:
+    """The `distillations` table. Safe to use from several threads."""
+
+    def __init__(self, table: Table) -> None:
+        self._table = table
+        self._lock = threading.Lock()
+
+    def _insert(self, row: dict[str, Any]) -> None:
+        rows = pa.Table.from_pylist([row], schema=self._table.schema)
+        with self._lock:
+            self._table.merge_insert(KEYS["distillations"]).when_not_matched_insert_all().execute(rows)
+
+    def add(self, reply: Distillation, boundary: int) -> None:
+        """Keep a reply; a second usable one about the same failure, prompt and model changes nothing."""
+        self._insert(_row(reply, boundary))
+
+    def add_failed_call(self, failure_id: str, prompt_hash: str, model: str, reason: str, boundary: int) -> None:
+        """Record a call that brought no reply at all."""
+        empty = _row(Distillation(failure_id, prompt_hash, model, ReplyState.EMPTY, None, "", Usage(), reason), boundary)
+        self._insert(empty | {"state": NO_REPLY})
+
+    def _rows(self, failure_ids: Sequence[str]) -> list[dict[str, Any]]:
+        if not failure_ids:
+            return []
+        with self._lock:
+            return self._table.search().where(f"failure_id IN {quoted(failure_ids)}").to_list()
+
+    def usable(self, failure_ids: Sequence[str], prompt_hash: str, model: str) -> list[Distillation]:
+        """The replies with a draft to this prompt by this model, in the order of their failures' ids."""
+        wanted = (prompt_hash, model, ReplyState.OK.value)
+        rows = (r for r in self._rows(failure_ids) if (r["prompt_hash"], r["model"], r["state"]) == wanted)
+        return sorted((_reply_of(r) for r in rows), key=lambda r: r.failure_id)
+
+    def attempts(self, failure_ids: Sequence[str]) -> dict[str, int]:
+        """Calls about each failure, by any prompt and model, that did not bring a usable reply."""
+        counts = dict.fromkeys(failure_ids, 0)
+        for row in self._rows(failure_ids):
+            counts[row["failure_id"]] += row["state"] != ReplyState.OK.value
+        return counts

@@ -1,0 +1,150 @@
+"""The bank as rollouts see it: the active cards of ONE boundary and their vectors, frozen.
+
+Made once per segment and shared with every worker; nothing can change it, it pickles. Invariant: the same questions give the
+same cards in any order and any batch; equal ranks are decided by card id. Edge case: a bank without active cards, or a
+question that no card is near to, retrieves nothing, and that is a valid answer.
+"""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from sesa_core.bank.store import At, BankStore
+from sesa_core.cards.lesson import gives_away, rendered_text
+from sesa_core.cards.schema import EXAMPLE_CHARS, CardState, SkillCard
+from sesa_core.embed.base import Embedder
+from sesa_core.text.normalize import tokens
+
+PRIOR_USES = 4.0  # uses without effect that every card is taken to have had
+_ROUND = 6  # decimals of a similarity
+_ROUGH = 1e-4  # more than a float32 product can be off
+
+
+@dataclass(frozen=True)
+class RetrievedCard:
+    """A card and the cosine similarity (not the rank) that chose it."""
+
+    card: SkillCard
+    similarity: float
+
+
+def utility(card: SkillCard) -> float:
+    """Net effect per use in (-1, 1), shrunk towards 0 by `PRIOR_USES`."""
+    return card.net / (card.helpful_count + card.hurt_count + PRIOR_USES)
+
+
+def question_key(question: str) -> tuple[str, ...]:
+    """Equal for near-identical questions: the same words whatever their order, case, accents and punctuation."""
+    return tuple(sorted(tokens(question[:EXAMPLE_CHARS], fold_accents=True)))
+
+
+class BankSnapshot:
+    """Active cards by id, `matrix` (N, D) float32 with unit rows, `bank_version` the boundary they are of. Read only."""
+
+    def __init__(self, cards: Sequence[SkillCard], matrix: np.ndarray, embedder: Embedder, bank_version: int | None) -> None:
+        self.cards = tuple(cards)
+        self.matrix = np.array(matrix, dtype=np.float32)
+        self.matrix.setflags(write=False)
+        self.embedder, self.bank_version = embedder, bank_version
+        self._utility = np.array([utility(c) for c in self.cards], dtype=np.float64)
+        self._sources = np.array([c.source_problem_id for c in self.cards], dtype=object)
+        self._examples: dict[tuple[str, ...], list[int]] = {}
+        self._texts = [rendered_text(c) for c in self.cards]
+        for i, card in enumerate(self.cards):
+            if card.example_question:
+                self._examples.setdefault(question_key(card.example_question), []).append(i)
+
+    @classmethod
+    def open(
+        cls, store: BankStore, at: At = None, *, task_family: str | None = None, dataset: str | None = None, step: int | None = None
+    ) -> "BankSnapshot":
+        """The active cards of a boundary; with a scope, only those of that task family and dataset or of none; with a step,
+        only those valid at it."""
+        row = store.boundary(at)
+        bank_version = row.boundary_id if row is not None else None
+        cards, matrix = store.cards_and_vectors(bank_version)
+
+        def fits(card: SkillCard) -> bool:
+            scoped = (task_family is None or card.task_family in ("", task_family)) and (dataset is None or card.dataset in ("", dataset))
+            ended = step is not None and card.valid_until_step is not None and card.valid_until_step < step
+            return card.state is CardState.ACTIVE and scoped and not ended
+
+        places = [i for i, c in enumerate(cards) if fits(c)]
+        return cls([cards[i] for i in places], matrix[places], store.embedder, bank_version)
+
+    def __len__(self) -> int:
+        return len(self.cards)
+
+    def _vectors(self, questions: Sequence[str]) -> np.ndarray:
+        """(Q, D) float32."""
+        return np.asarray(self.embedder.embed_questions(questions), dtype=np.float32)
+
+    def _exact(self, vector: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """(P,) cosines of a question's vector with the cards at `places`, alike in any batch: a product of whole matrices
+        differs in its last bits with their shapes, and would decide ties."""
+        return np.round((self.matrix[places].astype(np.float64) * vector.astype(np.float64)).sum(axis=1), _ROUND)
+
+    def retrieve(
+        self,
+        questions: Sequence[str],
+        *,
+        top_k: int,
+        floor: float | None = None,
+        exclude_sources: Sequence[Collection[str]] | None = None,
+        forbidden_answers: Sequence[Sequence[str]] | None = None,
+        utility_weight: float = 0.0,
+    ) -> list[tuple[RetrievedCard, ...]]:
+        """For each question at most `top_k` cards at or above `floor` (None: the embedder's own), best first.
+
+        `exclude_sources[i]` are the problem ids that question i stems from: cards made from them, or from a near-identical
+        question, are left out. `forbidden_answers[i]` are its reference answers: cards that hold one are left out (training
+        only). Both None when serving.
+        """
+        if not questions or not self.cards or top_k == 0:
+            return [() for _ in questions]
+        floor = self.embedder.floor if floor is None else floor
+        vectors = self._vectors(questions)
+        rough = vectors @ self.matrix.T  # (Q, N)
+        found = []
+        for i, question in enumerate(questions):
+            allowed = rough[i] >= floor - _ROUGH
+            if exclude_sources is not None:
+                allowed &= self._of_other_problems(question, exclude_sources[i])
+            answers = forbidden_answers[i] if forbidden_answers is not None else ()
+            found.append(self._first(self._ranked(vectors[i], allowed, floor, utility_weight), top_k, answers))
+        return found
+
+    def _of_other_problems(self, question: str, sources: Collection[str]) -> np.ndarray:
+        """(N,) True for cards that do not stem from this question."""
+        other = ~np.isin(self._sources, sorted(s for s in sources if s))
+        other[self._examples.get(question_key(question), [])] = False
+        return other
+
+    def _ranked(self, vector: np.ndarray, allowed: np.ndarray, floor: float, utility_weight: float) -> Iterator[tuple[int, float]]:
+        """(place, similarity) of allowed cards, best first; cards are sorted by id, so a stable sort breaks ties by id."""
+        places = np.flatnonzero(allowed)
+        near = self._exact(vector, places)
+        places, near = places[near >= floor], near[near >= floor]
+        order = np.argsort(-(near + utility_weight * self._utility[places]), kind="stable")
+        return zip(places[order].tolist(), near[order].tolist(), strict=True)
+
+    def _first(self, ranked: Iterator[tuple[int, float]], top_k: int, answers: Sequence[str]) -> tuple[RetrievedCard, ...]:
+        chosen: list[RetrievedCard] = []
+        for place, near in ranked:
+            if not any(gives_away(self._texts[place], answer) for answer in answers):
+                chosen.append(RetrievedCard(self.cards[place], near))
+            if len(chosen) == top_k:
+                break
+        return tuple(chosen)
+
+    def placebo(self, questions: Sequence[str], counts: Sequence[int]) -> list[tuple[RetrievedCard, ...]]:
+        """For question i the `counts[i]` least similar cards, least similar first: equal in number, irrelevant in content."""
+        if not questions or not self.cards:
+            return [() for _ in questions]
+        found, everywhere = [], np.arange(len(self.cards))
+        for vector, count in zip(self._vectors(questions), counts, strict=True):
+            near = self._exact(vector, everywhere) if count else np.zeros(0)
+            places = np.argsort(near, kind="stable")[:count].tolist()
+            found.append(tuple(RetrievedCard(self.cards[p], float(near[p])) for p in places))
+        return found

@@ -1,0 +1,121 @@
+"""What a rollout is shown, and what it is never shown."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+from sesa_core.bank.snapshot import PRIOR_USES, BankSnapshot, utility
+from sesa_core.cards.lesson import embedding_text
+from sesa_core.cards.schema import SkillCard
+from tests.bank_support import SECTION, card, embedder, question
+
+CARDS = sorted((card(r) for r in SECTION), key=lambda c: c.card_id)
+ASKED = question("anthem")
+
+
+def snapshot(*cards: SkillCard) -> BankSnapshot:
+    cards = sorted(cards or CARDS, key=lambda c: c.card_id)
+    return BankSnapshot(cards, embedder().embed_cards([embedding_text(c) for c in cards]), embedder(), 3)
+
+
+def ids(found) -> list[str]:
+    return [hit.card.card_id for hit in found]
+
+
+def test_the_card_of_the_asked_relation_comes_first_with_its_similarity():
+    hits = snapshot().retrieve([ASKED], top_k=3, floor=-1.0)[0]
+    assert ids(hits)[0] == "card-anthem" and len(hits) == 3
+    similarities = [h.similarity for h in hits]
+    assert similarities == sorted(similarities, reverse=True)
+    direct = embedder().embed_questions([ASKED]) @ embedder().embed_cards([embedding_text(card("anthem"))]).T
+    assert similarities[0] == pytest.approx(float(direct[0, 0]), abs=1e-5)
+
+
+def test_below_the_floor_nothing_is_shown_and_that_is_an_answer():
+    assert ids(snapshot().retrieve([ASKED], top_k=3)[0]) == ["card-anthem"]
+    assert snapshot().retrieve(["zinc alloys"], top_k=3) == [()]
+    assert snapshot().retrieve([ASKED], top_k=3, floor=0.99) == [()]
+    assert snapshot().retrieve([ASKED], top_k=0) == [()]
+    assert snapshot().retrieve([], top_k=3) == []
+
+
+def test_a_card_is_not_shown_to_the_question_it_came_from():
+    bank = snapshot(card("anthem", source_problem_id="p-1"), card("currency"))
+    assert ids(bank.retrieve([ASKED], top_k=3, exclude_sources=[{"p-1"}])[0]) == []
+    assert ids(bank.retrieve([ASKED], top_k=3, exclude_sources=[{"p-2"}])[0]) == ["card-anthem"]
+
+
+def test_nor_to_a_question_that_is_nearly_the_same():
+    bank = snapshot(card("anthem", source_problem_id="p-1", example_question=ASKED))
+    reworded = "what is, of the country of the city Córdoba in Europe, the anthem"
+    assert bank.retrieve([reworded], top_k=3, exclude_sources=[{"p-2"}]) == [()]
+    other_city = ASKED.replace("Cordoba", "Leon")
+    assert ids(bank.retrieve([other_city], top_k=3, exclude_sources=[{"p-2"}])[0]) == ["card-anthem"]
+    assert ids(bank.retrieve([ASKED], top_k=3)[0]) == ["card-anthem"]  # serving has no source to leave out
+
+
+def test_a_seed_is_never_taken_for_a_questions_own_card():
+    assert ids(snapshot(card("anthem", source_problem_id="")).retrieve([ASKED], top_k=1, exclude_sources=[{""}])[0]) == ["card-anthem"]
+
+
+def test_in_training_a_card_that_holds_the_answer_is_left_out():
+    spoiled = card("anthem", card_id="spoiled", key_distinction="For the anthem of Spain it is the MARCHA Real.")
+    bank = snapshot(spoiled, card("anthem"))
+    assert ids(bank.retrieve([ASKED], top_k=1, floor=-1.0, forbidden_answers=[["Marcha Real"]])[0]) == ["card-anthem"]
+    assert set(ids(bank.retrieve([ASKED], top_k=2, floor=-1.0)[0])) == {"spoiled", "card-anthem"}
+
+
+def test_exclusions_belong_to_their_own_question():
+    bank = snapshot(card("anthem", source_problem_id="p-1"))
+    found = bank.retrieve([ASKED, ASKED], top_k=1, exclude_sources=[{"p-1"}, set()])
+    assert [ids(f) for f in found] == [[], ["card-anthem"]]
+
+
+def test_ties_are_decided_by_card_id():
+    twins = [card("anthem", card_id=name) for name in ("c", "a", "b")]
+    assert ids(snapshot(*twins).retrieve([ASKED], top_k=3)[0]) == ["a", "b", "c"]
+
+
+def test_neither_batch_nor_order_changes_what_is_found():
+    questions = [question(r) for r in SECTION]
+    together = snapshot().retrieve(questions, top_k=3, floor=0.1)
+    assert snapshot().retrieve(questions[::-1], top_k=3, floor=0.1)[::-1] == together
+    assert [snapshot().retrieve([q], top_k=3, floor=0.1)[0] for q in questions] == together
+
+
+def test_utility_is_shrunk_and_moves_the_rank_only_when_weighted():
+    good = card(
+        "anthem", card_id="good", retrieved_count=4, helpful_count=4, pattern="The question asks for an anthem, song or hymn of a state."
+    )
+    plain = card("anthem", card_id="plain")
+    assert utility(good) == 4 / (4 + PRIOR_USES) == 0.5 and utility(plain) == 0
+    bank = snapshot(good, plain)
+    unweighted = bank.retrieve([ASKED], top_k=2)[0]
+    gap = unweighted[0].similarity - unweighted[1].similarity
+    assert ids(unweighted) == ["plain", "good"] and 0 < gap < 0.2
+    weighted = bank.retrieve([ASKED], top_k=2, utility_weight=3 * gap)[0]
+    assert ids(weighted) == ["good", "plain"]
+    assert {h.card.card_id: h.similarity for h in weighted} == {h.card.card_id: h.similarity for h in unweighted}
+
+
+def test_placebo_is_as_many_of_the_least_similar():
+    bank = snapshot()
+    near = embedder().embed_questions([ASKED]) @ bank.matrix.T
+    expected = [bank.cards[i].card_id for i in np.argsort(near[0])[:2]]
+    assert [ids(p) for p in bank.placebo([ASKED, ASKED], [2, 0])] == [expected, []]
+
+
+def test_nothing_can_change_it_and_it_travels():
+    bank = snapshot()
+    with pytest.raises(ValueError, match="read-only"):
+        bank.matrix[0, 0] = 1.0
+    again = pickle.loads(pickle.dumps(bank))
+    assert again.retrieve([ASKED], top_k=3) == bank.retrieve([ASKED], top_k=3)
+    assert (again.bank_version, len(again)) == (3, len(CARDS))
+
+
+def test_a_bank_without_cards_retrieves_nothing():
+    empty = BankSnapshot([], np.zeros((0, 256), np.float32), embedder(), None)
+    assert empty.retrieve([ASKED], top_k=3) == [()]
+    assert empty.placebo([ASKED], [3]) == [()]
