@@ -5,6 +5,7 @@ their telemetry and fixes what they read at import. Values that a person has set
 """
 
 import os
+import secrets
 from pathlib import Path
 
 QUIET = {
@@ -14,6 +15,7 @@ QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_metrics_collection": "0",
     "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "WANDB_DISABLED": "true",
     "TOKENIZERS_PARALLELISM": "false",
     "OMP_WAIT_POLICY": "passive",  # two spinning thread pools on a busy machine are 3 to 7 times slower
@@ -43,3 +45,34 @@ def keep_prefect_beside(runs_dir: Path) -> None:
     """Without a server and without a person's own choice, Prefect's database and results live beside the runs."""
     if not prefect_api_url():
         os.environ.setdefault("PREFECT_HOME", str((runs_dir / ".prefect").resolve()))
+
+
+def name_verl_platform() -> None:
+    """Name SESA's CPU platform to verl, which reads this when it is first imported. A person's own choice of platform is kept."""
+    module = "sesa_core.training.verl.platform"
+    modules = [m for m in os.environ.get("VERL_USE_EXTERNAL_MODULES", "").split(",") if m]
+    if module not in modules:
+        os.environ["VERL_USE_EXTERNAL_MODULES"] = ",".join([*modules, module])
+    os.environ.setdefault("VERL_PLATFORM", "cpu")
+    os.environ.setdefault("VERL_LOGGING_LEVEL", "ERROR")
+
+
+def be_only_rank() -> None:
+    """Tell verl's workers that this process is the whole world. The address is only recorded: a group of one connects to nobody."""
+    lone = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}
+    os.environ.update(lone)
+
+
+def quiet_ray() -> None:
+    """What a local Ray cluster reads at its start: no metrics, no workers ahead of need, one thread each, a token kept in memory."""
+    settings = {
+        "RAY_USAGE_STATS_ENABLED": "0",
+        "RAY_enable_metrics_collection": "0",
+        "RAY_prestart_worker_first_driver": "0",
+        "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        "RAY_AUTH_TOKEN": secrets.token_hex(16),
+        "OMP_NUM_THREADS": "1",
+        "OMP_WAIT_POLICY": "passive",
+    }
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)

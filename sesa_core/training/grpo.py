@@ -1,16 +1,14 @@
-"""From scored rollouts to the rows of a GRPO update, through verl's own `core_algos`.
+"""Rewards of rollouts -> rows with advantages: what is left of a step for the optimizer.
 
-Invariant: only live rows are returned. A non-finite reward drops its rollout; a group with fewer than two survivors is
-dropped (verl would take a lone survivor's raw reward for an advantage); a group whose rewards are all equal contributes
-nothing, its KL term included. Each is counted.
+Pure. A row's advantage is its reward centred inside its group, (r - mean) / (std + 1e-6) with the sample standard
+deviation, as verl's `core_algos` computes it. Invariant: only rows that can move the policy come out; everything else is
+counted, and appears in no denominator. Edge case: verl would hand a group's lone survivor its raw reward as advantage, so
+a group with fewer than two survivors is dropped.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-
-import numpy as np
-import torch
 
 from sesa_core.policy.base import TrainingRow
 from sesa_core.types import Trajectory
@@ -18,7 +16,7 @@ from sesa_core.types import Trajectory
 
 @dataclass(frozen=True)
 class ScoredRollout:
-    """A rollout that counts, with its reward and the group in which it is compared."""
+    """A rollout and its reward. Rollouts of equal `group_id` (a problem's, or a target's) are compared with one another."""
 
     trajectory: Trajectory
     group_id: str
@@ -27,51 +25,60 @@ class ScoredRollout:
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """What became of the groups of one update."""
+    """What became of one update's rollouts. `groups` = `live` + `too_small` + `zero_variance`."""
 
-    live_groups: int = 0
-    zero_variance_groups: int = 0
-    small_groups: int = 0
-    non_finite_rewards: int = 0
-    rows: int = 0
+    groups: int = 0
+    live: int = 0
+    too_small: int = 0  # groups with fewer than two survivors
+    zero_variance: int = 0  # groups whose survivors all earned the same: nothing to learn, the KL term included
+    rows: int = 0  # rollouts that the optimizer sees
+    non_finite: int = 0  # rollouts dropped because their reward is nan or infinite
+    silent: int = 0  # rollouts dropped because the policy wrote no token of them
 
     def as_metrics(self) -> dict[str, float]:
-        return {f"grpo/{name}": float(value) for name, value in asdict(self).items()}
+        """The counts under `groups/...`, with the share of zero-variance groups."""
+        metrics = {f"groups/{name}": float(value) for name, value in asdict(self).items()}
+        return metrics | {"groups/zero_variance_share": self.zero_variance / self.groups if self.groups else 0.0}
 
 
 def build_rows(scored: Sequence[ScoredRollout], normalise_by_std: bool = True) -> tuple[list[TrainingRow], GroupCounts]:
-    """Rows of all live groups, in the order given, each with its advantage (r - mean) / (std + 1e-6)."""
-    finite = [s for s in scored if math.isfinite(s.reward) and any(s.trajectory.response_mask)]
-    groups: dict[str, list[float]] = {}
-    for rollout in finite:
-        groups.setdefault(rollout.group_id, []).append(rollout.reward)
-    small = {g for g, rewards in groups.items() if len(rewards) < 2}
-    flat = {g for g, rewards in groups.items() if g not in small and len(set(rewards)) == 1}
-    live = [s for s in finite if s.group_id not in small | flat]
+    """Rows of the live groups, groups in order of their first rollout, and what was dropped. No rows: no update is due."""
+    groups: dict[str, list[ScoredRollout]] = {rollout.group_id: [] for rollout in scored}
+    for rollout in scored:
+        if math.isfinite(rollout.reward) and any(rollout.trajectory.response_mask):
+            groups[rollout.group_id].append(rollout)
+    big_enough = [group for group in groups.values() if len(group) >= 2]
+    live = [group for group in big_enough if any(rollout.reward != group[0].reward for rollout in group)]
+    flat = [rollout for group in live for rollout in group]
+    rows = [_row(rollout, advantage) for rollout, advantage in zip(flat, _advantages(flat, normalise_by_std), strict=True)]
+    finite = [rollout for rollout in scored if math.isfinite(rollout.reward)]
     counts = GroupCounts(
-        live_groups=len(groups) - len(small) - len(flat),
-        zero_variance_groups=len(flat),
-        small_groups=len(small),
-        non_finite_rewards=sum(not math.isfinite(s.reward) for s in scored),
-        rows=len(live),
+        groups=len(groups),
+        live=len(live),
+        too_small=len(groups) - len(big_enough),
+        zero_variance=len(big_enough) - len(live),
+        rows=len(rows),
+        non_finite=len(scored) - len(finite),
+        silent=sum(not any(rollout.trajectory.response_mask) for rollout in finite),
     )
-    advantages = outcome_advantages([s.reward for s in live], [s.group_id for s in live], normalise_by_std)
-    return [_row(s, a) for s, a in zip(live, advantages, strict=True)], counts
+    return rows, counts
 
 
-def outcome_advantages(rewards: Sequence[float], group_ids: Sequence[str], normalise_by_std: bool = True) -> list[float]:
-    """Advantages (N,) of N outcome rewards, centred within their groups by verl's GRPO estimator."""
-    from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage  # slow import
-
-    if not rewards:
+def _advantages(rollouts: Sequence[ScoredRollout], normalise_by_std: bool) -> list[float]:
+    if not rollouts:
         return []
-    column = torch.tensor(rewards, dtype=torch.float32)[:, None]  # (N, 1): an outcome is a response of one token
-    advantages, _ = compute_grpo_outcome_advantage(
-        column, torch.ones_like(column), np.array(group_ids, dtype=object), norm_adv_by_std_in_grpo=normalise_by_std
+    from sesa_core.training.verl.advantages import group_advantages  # verl takes seconds to import; the rules above need none of it
+
+    return group_advantages([r.reward for r in rollouts], [r.group_id for r in rollouts], normalise_by_std)
+
+
+def _row(rollout: ScoredRollout, advantage: float) -> TrainingRow:
+    trajectory = rollout.trajectory
+    return TrainingRow(
+        prompt_ids=trajectory.prompt_ids,
+        response_ids=trajectory.response_ids,
+        response_mask=trajectory.response_mask,
+        old_log_probs=trajectory.log_probs,
+        advantage=advantage,
+        group_id=rollout.group_id,
     )
-    return advantages[:, 0].tolist()
-
-
-def _row(scored: ScoredRollout, advantage: float) -> TrainingRow:
-    t = scored.trajectory
-    return TrainingRow(t.prompt_ids, t.response_ids, t.response_mask, t.log_probs, advantage, scored.group_id)

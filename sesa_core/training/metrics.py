@@ -61,9 +61,9 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
     metrics = {
         "solver/problems": len(rates),
         "solver/problems_from_pool": sum(g.problem.origin == "pool" for g in solved.groups),
-        "solver/reward": _mean(rewards),
         "solver/reward_std": pstdev(rewards) if rewards else 0.0,
         "solver/pass_rate": _mean(rates),
+        "solver/solved": sum(rate > 0 for rate in rates),
         "solver/frontier_share": _mean([0 < rate < 1 for rate in rates]),
         "solver/zero_variance_share": _mean([rate in (0.0, 1.0) for rate in rates]),
         "solver/dropped_groups": len(solved.dropped),

@@ -6,6 +6,7 @@ bank; it reads one frozen snapshot and returns evidence.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import fmean
 from time import perf_counter
 
 from sesa_core.cards.render import Ranked
@@ -131,6 +132,7 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
         role = Role(name)
         rows, counts = build_rows(scored[role], normalise_by_std=game.config.grpo.normalise_by_std)
         metrics |= {f"{role}/{key}": value for key, value in counts.as_metrics().items()}
+        metrics[f"{role}/reward"] = fmean(r.reward for r in scored[role]) if scored[role] else 0.0
         if not rows or (role is Role.PROPOSER and game.config.selfplay.freeze_proposer):
             continue
         clock.enter(f"update {role}")

@@ -1,0 +1,160 @@
+"""Batched sampling: all live sequences advance together, one token per forward pass, joining and leaving as they please.
+
+Owns the schedule. Invariant: a completion depends on its request alone, whatever shares the batch (up to the last bits of
+floating-point sums). Sequences join as soon as a slot is free; a finished one keeps its keys and values, so the next turn
+of a dialogue and the other members of a group pay only for tokens that are new. Edge case: a sequence that reaches
+`max_len` ends with stop reason "length".
+"""
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from sesa_core import rng
+from sesa_core.errors import EngineError
+from sesa_core.policy.base import Completion, GenerationRequest
+from sesa_core.policy.decoder import SlotDecoder
+from sesa_core.policy.sampling import draw
+from sesa_core.policy.slots import Seat, SlotTable
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+WAVE_TOKENS = 4096  # prompt tokens, padding included, that one prefill takes in: bounds its memory
+
+
+@dataclass
+class Live:
+    """A request on its way: where it stands in the caller's list, its uniforms, what it has drawn."""
+
+    index: int
+    request: GenerationRequest
+    prompt: np.ndarray
+    uniforms: list[float]
+    token_ids: list[int] = field(default_factory=list)
+    log_probs: list[float] = field(default_factory=list)
+
+
+class Generator:
+    """Samples from `model` (any of decoder.FAMILIES) with `slots` sequences at once, each of at most `max_len` tokens."""
+
+    def __init__(self, model: "PreTrainedModel", slots: int, max_len: int) -> None:
+        self.decoder = SlotDecoder(model, slots, max_len)
+        self.table = SlotTable(slots, max_len)
+        self.max_len = max_len
+        self.tokens_run = 0  # tokens that went through the model, padding not counted
+        self.tokens_reused = 0  # prompt tokens whose keys and values were there already
+
+    def load_weights(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take the weights in `state` (Hugging Face names); everything cached is forgotten."""
+        self.decoder.load_weights(state)
+        self.table.clear()
+
+    def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
+        """Completions in the order of `requests`. Raises EngineError for a prompt that is empty or leaves no room in `max_len`."""
+        waiting = deque(self._admit(i, r) for i, r in enumerate(requests))
+        done: list[Completion | None] = [None] * len(waiting)
+        running: dict[int, Live] = {}
+        try:
+            while waiting or running:
+                self._advance(running, done)
+                while waiting and self._join(waiting, running, done):
+                    pass
+        finally:
+            if waiting or running:  # interrupted: slots may be half written
+                self.table.clear()
+        return [c for c in done if c is not None]
+
+    def _admit(self, index: int, request: GenerationRequest) -> Live:
+        size = len(request.prompt_ids)
+        if not 0 < size < self.max_len:
+            raise EngineError(f"a prompt of {size} tokens cannot be continued: the generator holds sequences of 2 to {self.max_len} tokens")
+        uniforms = rng.stream(request.seed, "tokens").random(request.sampling.max_new_tokens).tolist()
+        return Live(index, request, np.asarray(request.prompt_ids, dtype=np.int64), uniforms)
+
+    def _join(self, waiting: deque[Live], running: dict[int, Live], done: list[Completion | None]) -> bool:
+        """Seat as many waiting sequences as one prefill takes, run them; False when none could be seated."""
+        wave: list[tuple[Seat, Live]] = []
+        postponed: list[Live] = []
+        longest = 0
+        while waiting and not self.table.busy.all():
+            sequence = waiting.popleft()
+            seat = self.table.seat(sequence.prompt)
+            if seat is None:
+                postponed.append(sequence)
+                continue
+            wave.append((seat, sequence))
+            longest = max(longest, len(sequence.prompt) - seat.reused)
+            if longest * (len(wave) + 1) > WAVE_TOKENS:
+                break
+        waiting.extendleft(reversed(postponed))
+        if not wave:
+            return False
+        logits = self._prefill(wave, longest)
+        self.table.filled()
+        for seat, sequence in wave:
+            running[seat.slot] = sequence
+        self._take([seat.slot for seat, _ in wave], logits, running, done)
+        return True
+
+    def _prefill(self, wave: list[tuple[Seat, Live]], longest: int) -> torch.Tensor:
+        """Run each prompt from where its reused prefix ends; logits (B, V) of the last prompt tokens."""
+        device = self.decoder.device
+        copies = [seat for seat, _ in wave if seat.reused and seat.source != seat.slot]
+        if copies:
+            sources = torch.tensor([seat.source for seat in copies], device=device)
+            targets = torch.tensor([seat.slot for seat in copies], device=device)
+            self.decoder.copy_prefixes(sources, targets, max(seat.reused for seat in copies))
+        ids = np.zeros((len(wave), longest), dtype=np.int64)
+        starts = np.array([seat.reused for seat, _ in wave])
+        counts = np.array([len(sequence.prompt) for _, sequence in wave]) - starts
+        for row, (seat, sequence) in enumerate(wave):
+            ids[row, : counts[row]] = sequence.prompt[seat.reused :]
+        # Padding runs on behind the prompt's end: what it writes there is overwritten before anything reads it.
+        positions = np.minimum(starts[:, None] + np.arange(longest), self.max_len)
+        self.tokens_run += int(counts.sum())
+        self.tokens_reused += int(starts.sum())
+        rows = torch.tensor([seat.slot for seat, _ in wave], device=device)
+        arrays = (torch.from_numpy(a).to(device) for a in (ids, positions, counts - 1))
+        return self.decoder.forward(rows, *arrays)
+
+    def _advance(self, running: dict[int, Live], done: list[Completion | None]) -> None:
+        """One more token for every running sequence."""
+        if not running:
+            return
+        slots = sorted(running)
+        last = np.array([running[s].token_ids[-1] for s in slots])
+        index = np.array(slots)
+        device = self.decoder.device
+        positions = torch.from_numpy(self.table.length[index])[:, None].to(device)
+        tokens = torch.from_numpy(last)[:, None].to(device)
+        zeros = torch.zeros(len(slots), dtype=torch.long, device=device)
+        logits = self.decoder.forward(torch.from_numpy(index).to(device), tokens, positions, zeros)
+        self.table.append(index, last)
+        self.tokens_run += len(slots)
+        self._take(slots, logits, running, done)
+
+    def _take(self, slots: list[int], logits: torch.Tensor, running: dict[int, Live], done: list[Completion | None]) -> None:
+        """Draw a token for each of `slots`; sequences that end leave `running`, their slots stay cached."""
+        sequences = [running[s] for s in slots]
+        settings = [s.request.sampling for s in sequences]
+        tokens, log_probs = draw(logits, settings, [s.uniforms[len(s.token_ids)] for s in sequences])
+        for slot, sequence, token, log_prob in zip(slots, sequences, tokens, log_probs, strict=True):
+            sequence.token_ids.append(token)
+            sequence.log_probs.append(log_prob)
+            reason = self._stop_reason(sequence, token)
+            if reason:
+                done[sequence.index] = Completion(tuple(sequence.token_ids), tuple(sequence.log_probs), reason)
+                del running[slot]
+                self.table.release(slot)
+
+    def _stop_reason(self, sequence: Live, token: int) -> str:
+        sampling, drawn = sequence.request.sampling, len(sequence.token_ids)
+        if token in sampling.stop_ids:
+            return "stop"
+        full = drawn >= sampling.max_new_tokens or len(sequence.prompt) + drawn >= self.max_len
+        return "length" if full else ""

@@ -1,0 +1,75 @@
+"""Where a policy's weights and tokenizer come from: the tiny one that ships with SESA, or any Hugging Face causal LM.
+
+A policy is named by `tiny`, by a folder, or by a hub name. Invariant: what comes back from `load_policy` is in evaluation
+mode and needs no gradients. Edge case: a name that is neither a folder nor shaped like a hub name (`owner/name`) is a
+person's mistake and is refused at once, before anything is downloaded.
+"""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sesa_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+TINY = Path(__file__).parent / "files" / "tiny"
+HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+
+
+def resolve_policy_path(name: str) -> Path:
+    """The folder that holds the policy `name`; a hub name is fetched into Hugging Face's own cache.
+
+    Raises ConfigError when there is no such policy.
+    """
+    if name == "tiny":
+        return _existing(TINY, name)
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return _existing(folder.resolve(), name)
+    if HUB_NAME.fullmatch(name):
+        return _from_hub(name)
+    raise ConfigError("policy.path", name, "give `tiny`, a folder that holds a config.json, or a hub name like owner/name")
+
+
+def load_policy(path: Path, dtype: str = "fp32") -> "PreTrainedModel":
+    """The causal LM under `path` in `dtype` (`fp32` or `bf16`), without gradients."""
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(path, dtype=_torch_dtype(dtype), attn_implementation="sdpa")
+    assert isinstance(model, torch.nn.Module)
+    return model.eval().requires_grad_(False)
+
+
+def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
+    """The tokenizer that lies beside the policy's weights."""
+    from transformers import AutoTokenizer
+
+    return AutoTokenizer.from_pretrained(path)
+
+
+def _torch_dtype(name: str) -> "torch.dtype":
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16}[name]
+
+
+def _existing(folder: Path, name: str) -> Path:
+    if not (folder / "config.json").is_file():
+        raise ConfigError("policy.path", name, f"{folder} holds no config.json of a Hugging Face model")
+    return folder
+
+
+def _from_hub(name: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError
+
+    try:
+        return Path(snapshot_download(name))
+    except (HfHubHTTPError, LocalEntryNotFoundError, RepositoryNotFoundError) as error:
+        raise ConfigError(
+            "policy.path", name, f"it is neither a folder here nor to be had from the hub ({type(error).__name__})"
+        ) from error

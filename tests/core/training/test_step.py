@@ -1,0 +1,162 @@
+from dataclasses import dataclass, replace
+
+import pytest
+
+from sesa_core.config.models import RunConfig
+from sesa_core.errors import SearchUnavailable
+from sesa_core.rollout.pool import ProblemPool
+from sesa_core.rollout.targets import TargetSampler
+from sesa_core.rollout.transcript import Transcript
+from sesa_core.rollout.verify import WorldVerifier
+from sesa_core.training.segment import StopRequested, latest_complete_result, load_segment_result, run_segment
+from sesa_core.training.selfplay import SelfPlay, SelfPlayState
+from sesa_core.training.step import play_step
+from sesa_core.types import Passage, Role, Target
+from tests.support import ListedSearch, ScriptedEngine, small_tokenizer
+
+COUNTRIES = ["Chad", "Mali", "Togo", "Peru"]
+PASSAGES = [Passage(c, f"{c} economy", f"currency: {c.lower()}ian.") for c in COUNTRIES]
+TARGETS = [Target(c, f"{c.lower()}ian", 1, relation="currency") for c in COUNTRIES]
+TOKENIZER = small_tokenizer()
+CONFIG = RunConfig.model_validate(
+    {
+        "rollout": {"profile": "tiny", "max_searches": 2, "max_context": 400, "solver": {"max_new_tokens": 60}, "proposer": {"max_new_tokens": 80}},
+        "selfplay": {"targets": 2, "proposals_per_target": 2, "problems": 4, "solver_group": 4, "steps_per_segment": 2, "segments": 2},
+        "bank": {"enabled": False},
+    }
+)
+
+
+@dataclass(frozen=True)
+class Resolution:
+    answer: str
+    needed: tuple[tuple[str, str], ...]
+    hops: int = 1
+    ambiguous: bool = False
+
+
+def resolve(question: str) -> Resolution | None:
+    country = next((c for c in COUNTRIES if question == f"What is the currency of {c}?"), None)
+    return Resolution(f"{country.lower()}ian", ((country, f"{country.lower()}ian"),)) if country else None
+
+
+def proposer(prompt: str, seed: int) -> str:
+    """Finds the country of the target, then asks for its currency; every second sibling forgets what to ask."""
+    country = next(c for c in COUNTRIES if f"{c.lower()}ian" in prompt.split("Hops")[0])
+    if "<information>" not in prompt:
+        return f"<search>{country}</search>"
+    return f"<question>What is the currency of {country}?</question>" if seed % 2 else "<question>What is it all about?</question>"
+
+
+def solver(prompt: str, seed: int) -> str:
+    """Searches, then reads the answer in three of four rollouts."""
+    country = next(c for c in COUNTRIES if f"of {c}?" in prompt)
+    if "<information>" not in prompt:
+        return f"<search>{country}</search>"
+    return f"<answer>{country.lower() + 'ian' if seed % 4 else 'dollar'}</answer>"
+
+
+def game(search=None, solve=solver, config=CONFIG) -> SelfPlay:
+    engines = {Role.PROPOSER: ScriptedEngine(TOKENIZER, proposer), Role.SOLVER: ScriptedEngine(TOKENIZER, solve)}
+    state = SelfPlayState(TargetSampler(TARGETS, "uniform"), ProblemPool(10))
+    transcript = Transcript(TOKENIZER, "tiny", 2)
+    return SelfPlay(config, engines, transcript, search or ListedSearch(PASSAGES), WorldVerifier(resolve), None, state)
+
+
+def test_a_step_trains_both_roles_on_the_rewards_it_counts():
+    g = game()
+    record = play_step(g, 1)
+    valid = {p.problem.problem_id for p in record.proposals if p.problem}
+    assert record.metrics["proposer/posed"] == 4
+    assert record.metrics["proposer/valid"] + record.metrics["proposer/rejected/wrong_answer"] + record.metrics["proposer/rejected/near_duplicate"] == 4
+    assert {grp.problem.problem_id for grp in record.round.groups} == valid
+    rewards = [r for grp in record.round.groups for r in grp.rewards]
+    assert record.metrics["solver/reward"] == pytest.approx(sum(rewards) / len(rewards))
+    live = [grp for grp in record.round.groups if 0 < grp.pass_rate < 1]
+    assert record.metrics["solver/frontier_share"] == pytest.approx(len(live) / len(record.round.groups))
+    trained = g.engines[Role.SOLVER].batches
+    assert sum(map(len, trained)) == 4 * len(live)
+    for grp in live:
+        rows = [r for r in trained[0] if r.group_id == grp.problem.problem_id]
+        assert sum(r.advantage for r in rows) == pytest.approx(0, abs=1e-5)
+        assert [r.advantage > 0 for r in rows] == [reward > 0 for reward in grp.rewards]
+
+
+def test_the_same_step_played_twice_is_the_same():
+    first, second = play_step(game(), 3), play_step(game(), 3)
+    assert first.evidence == second.evidence
+    assert [p.trajectory for p in first.proposals] == [p.trajectory for p in second.proposals]
+
+
+def test_a_search_outage_gives_no_reward_to_anyone():
+    class Down:
+        def search(self, queries, top_k):
+            raise SearchUnavailable("down")
+
+    g = game(Down())
+    record = play_step(g, 1)
+    assert record.round.groups == () and record.evidence.failures == () and record.evidence.uses == ()
+    assert record.metrics["proposer/dropped"] == 4 and record.metrics["proposer/valid_rate"] == 0
+    assert all(not e.batches for e in g.engines.values())
+
+
+def test_an_outage_while_solving_gives_the_proposer_nothing():
+    class FailsLater(ListedSearch):
+        def search(self, queries, top_k):
+            if self.calls >= 1:
+                raise SearchUnavailable("down")
+            return super().search(queries, top_k)
+
+    g = game(FailsLater(PASSAGES))
+    record = play_step(g, 1)
+    asked = {p.problem.problem_id for p in record.proposals if p.problem}
+    assert asked and set(record.round.dropped) == asked and record.round.groups == ()
+    assert record.metrics["solver/dropped_groups"] == len(asked)
+    assert not g.engines[Role.SOLVER].batches
+    rewarded = [r for batch in g.engines[Role.PROPOSER].batches for r in batch]
+    assert not rewarded or all(r.advantage == 0 for r in rewarded)
+
+
+def test_a_frozen_proposer_does_not_learn():
+    config = CONFIG.model_copy(update={"selfplay": CONFIG.selfplay.model_copy(update={"freeze_proposer": True})})
+    g = game(config=config)
+    for step in (1, 2, 3):
+        play_step(g, step)
+    assert g.engines[Role.PROPOSER].policy_version == 0
+
+
+def test_a_segment_leaves_a_verifiable_result(tmp_path):
+    g = game()
+    seen = []
+    result = run_segment(g, tmp_path, 1, seen.append)
+    assert (result.segment, result.attempt, result.last_step) == (1, 1, 2)
+    assert load_segment_result(tmp_path / "segments" / "00001" / "attempt-1") == result
+    assert result.evidence().steps[0].step == 1 and len(result.evidence().steps) == 2
+    phases = [p.phase for p in seen if p.step == 1]
+    assert phases[0] == "propose" and "solve" in phases and phases[-1] == "step done"
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 2
+
+
+def test_attempts_never_share_files_and_damaged_ones_are_passed_over(tmp_path):
+    first = run_segment(game(), tmp_path, 1)
+    second = run_segment(game(), tmp_path, 1)
+    assert second.attempt == 2 and latest_complete_result(tmp_path, 1) == second
+    (tmp_path / "segments" / "00001" / "attempt-2" / "evidence.jsonl").write_text("cut")
+    assert latest_complete_result(tmp_path, 1) == first
+    assert latest_complete_result(tmp_path, 2) is None
+
+
+def test_a_stop_request_ends_after_the_step_and_leaves_no_result(tmp_path):
+    with pytest.raises(StopRequested, match="after step 1"):
+        run_segment(game(), tmp_path, 1, should_stop=lambda: True)
+    assert latest_complete_result(tmp_path, 1) is None
+
+
+def test_the_state_of_a_run_comes_back(tmp_path):
+    g = game()
+    play_step(g, 1)
+    g.state.save(tmp_path / "state.json")
+    other = game()
+    other.state.load(tmp_path / "state.json")
+    assert play_step(other, 2).evidence == play_step(g, 2).evidence
+    assert replace(other.state, sampler=g.state.sampler, pool=g.state.pool) == replace(g.state)
