@@ -1,0 +1,1 @@
+"""The commands of `sesa`, one module per concept. Heavy imports stand inside the commands: `sesa --help` must be quick."""

@@ -1,0 +1,28 @@
+"""How commands print: JSON for programs, a table for people."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+
+def print_json(content: object) -> None:
+    typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
+
+
+def print_rows(rows: Sequence[Mapping[str, object]], as_json: bool, empty: str) -> None:
+    """Rows with the same keys. `empty` is what a person reads when there are none; JSON is then `[]`."""
+    if as_json:
+        print_json(list(rows))
+        return
+    if not rows:
+        typer.echo(empty)
+        return
+    table = Table(*rows[0], box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*("" if value is None else str(value) for value in row.values()))
+    console = Console()
+    # a pipe has no width of its own: cutting columns there would lose what a person greps for
+    Console(width=None if console.is_terminal else 400, highlight=False, markup=False).print(table)

@@ -1,0 +1,94 @@
+"""What a run comes to: the numbers of its last screen, and the screen.
+
+Owns `report.json`. Invariant: it is made of committed boundaries and stored evaluations alone, so an aborted attempt leaves
+no trace in it. Edge case: a run of which the first evaluation is the only one shows it as both.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+COUNTS = {"posed": "proposer/posed", "valid": "proposer/valid", "solved": "solver/solved"}
+
+
+def summarise(
+    name: str, boundaries: Sequence[Mapping[str, Any]], steps: Sequence[Mapping[str, Any]], evaluations: Mapping[int, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """`boundaries` are the reports of committed segments, `steps` the metrics of their steps, `evaluations` by segment."""
+    failures = [b["failures"] for b in boundaries]
+    return {
+        "name": name,
+        "segments": len(boundaries),
+        "steps": len(steps),
+        "questions": {label: round(sum(s.get(metric, 0) for s in steps)) for label, metric in COUNTS.items()},
+        "failures": {
+            "found": sum(f["new"] for f in failures),
+            "distilled": sum(f["consumed"] for f in failures),
+            "pending": failures[-1]["pending"] if failures else 0,
+        },
+        "cards": {
+            "written": sum(len(b["added"]) for b in boundaries),
+            "refused": sum(len(b["refused"]) for b in boundaries),
+            "evicted": sum(len(b["evicted"]) for b in boundaries),
+        },
+        "evaluations": {str(segment): evaluations[segment] for segment in sorted(evaluations)},
+    }
+
+
+def read_steps(segment_folders: Sequence[Path]) -> list[dict[str, Any]]:
+    """Step metrics of the attempts that count."""
+    return [json.loads(line) for folder in segment_folders for line in (folder / "metrics.jsonl").read_text().splitlines()]
+
+
+def evaluation_table(evaluations: Mapping[str, Mapping[str, Any]]) -> Table:
+    """Rows: bank off, on, placebo. Columns per evaluation (by title): greedy with half its 95 % interval, and at temperature 1."""
+    table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
+    table.add_column("held-out accuracy", no_wrap=True)
+    for title in evaluations:
+        table.add_column(f"{title}: greedy", justify="right", no_wrap=True)
+        table.add_column("at temp. 1", justify="right", no_wrap=True)
+    for arm in next(iter(evaluations.values()))["arms"]:
+        cells = [cell for e in evaluations.values() for cell in _cells(e["arms"][arm])]
+        table.add_row("  placebo cards" if arm == "placebo" else f"  bank {arm}", *cells)
+    return table
+
+
+def _cells(arm: Mapping[str, Any]) -> tuple[str, str]:
+    low, high = arm["greedy_interval"]
+    sampled = "-" if arm["sampled"] is None else f"{arm['sampled']:.1%}"
+    return f"{arm['greedy']:.1%} ± {(high - low) * 50:.1f}", sampled
+
+
+def print_summary(report: Mapping[str, Any], folder: Path, console: Console | None = None) -> None:
+    """The last screen of a run."""
+    (console or Console(highlight=False)).print(summary(report, folder))
+
+
+def summary(report: Mapping[str, Any], folder: Path) -> Group:
+    evaluations = list(report["evaluations"].values())
+    titled = {"before": evaluations[0], "after": evaluations[-1]}
+    questions, failures, cards = report["questions"], report["failures"], report["cards"]
+    last = evaluations[-1]
+    lines = [
+        f"  {last['questions']} {last['split']} questions; ± half a 95 % interval; at temperature 1: {last['samples']} samples",
+        "",
+        f"questions   {questions['posed']} posed, {questions['valid']} valid, {questions['solved']} solved at least once",
+        f"failures    {failures['found']} found, {failures['distilled']} distilled, {failures['pending']} waiting",
+        f"cards       {cards['written']} written, {cards['refused']} refused, {cards['evicted']} evicted",
+        "",
+        f"report      {folder / 'report.json'}",
+        f"bank        {folder / 'bank'}",
+        f"policies    {folder / 'segments'}",
+        f"log         {folder / 'log.txt'}",
+        "",
+        "next        sesa bank list --run " + report["name"],
+        "            sesa eval --run " + report["name"],
+        "            sesa run --set seed=1",
+    ]
+    title = f"{report['name']}: {report['segments']} segments, {report['steps']} steps, complete"
+    return Group(Text(title, style="bold"), "", evaluation_table(titled), *map(Text, lines))

@@ -1,0 +1,56 @@
+"""One judge call as a Prefect task: retried when the judge is down, cached when it succeeded.
+
+Invariant: a reply is in the bank before its task ends, so whatever Prefect forgets, no call is paid for twice. A reply that
+holds no card fails its task: it shows in the UI, it is not cached, and its failure stays pending.
+"""
+
+import hashlib
+from typing import Any
+
+from prefect import task
+from prefect.cache_policies import CacheKeyFnPolicy
+from prefect.client.schemas.objects import TaskRun
+from prefect.context import TaskRunContext
+from prefect.states import State, aget_state_exception
+from prefect.tasks import Task
+
+from sesa_core.config.models import JudgeSettings
+from sesa_core.errors import JudgeReplyUnusable, JudgeUnavailable
+from sesa_core.judge.base import ReplyState
+from tasks.live_run import live
+
+
+def _call_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
+    """Of this very run: a run that bears the name of one that was deleted must not get its replies."""
+    names = [live(parameters["run_dir"]).identity, *(parameters[n] for n in ("failure_id", "prompt_hash", "model"))]
+    return "judge-" + hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+async def worth_repeating(task: Task, run: TaskRun, state: State) -> bool:
+    """Only a judge that is down or overloaded gets the same call again."""
+    return isinstance(await aget_state_exception(state), JudgeUnavailable)
+
+
+@task(
+    task_run_name="judge {failure_id}",
+    persist_result=True,
+    cache_policy=CacheKeyFnPolicy(cache_key_fn=_call_key),
+    retry_condition_fn=worth_repeating,
+    retry_jitter_factor=0.5,
+    tags=["judge"],
+)
+async def judge_failure(run_dir: str, failure_id: str, prompt_hash: str, model: str) -> dict[str, Any]:
+    """Ask the judge about one failure. Returns what the judge table shows of it.
+
+    Raises JudgeUnavailable, JudgeRejected, or JudgeReplyUnusable for a reply without a card.
+    """
+    reply = await live(run_dir).ask_judge(failure_id)
+    if reply.state != ReplyState.OK:
+        raise JudgeReplyUnusable(f"{reply.state}: {reply.reason}")
+    return {"status": "ok", "tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens}
+
+
+def with_patience(settings: JudgeSettings) -> Task:
+    """The task with the settings' retries; each delay is twice the one before."""
+    delays = [settings.retry_delay_s * 2**i for i in range(settings.retries)]
+    return judge_failure.with_options(retries=settings.retries, retry_delay_seconds=delays or 0)

@@ -1,0 +1,37 @@
+"""Every command has help with an example and stands in the README's table, and nothing else does."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from flows.cli import app
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def commands(command: click.Command, path: tuple[str, ...] = ("sesa",)) -> Iterator[tuple[str, click.Command]]:
+    children = getattr(command, "commands", None)
+    if not children:
+        yield " ".join(path), command
+        return
+    for child_name, child in children.items():
+        yield from commands(child, (*path, child_name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_explains_itself_with_an_example(name):
+    text = COMMANDS[name].help or ""
+    assert f"Example: {name}" in " ".join(text.split())
+    assert all(getattr(p, "help", None) for p in COMMANDS[name].params), "every option has a help text"
+
+
+def test_the_readme_table_lists_exactly_the_commands():
+    listed = re.findall(r"^\| `(sesa[a-z -]*?)(?: [^`a-z][^`]*)?` \|", README.read_text(), flags=re.MULTILINE)
+    assert sorted(listed) == sorted(COMMANDS)

@@ -1,0 +1,110 @@
+"""Settings: preset <- file <- single keys, refused with the key, the value and what is allowed."""
+
+import pytest
+
+from sesa_core.config.load import config_hash, describe_schema, load_config, presets, save_config
+from sesa_core.errors import ConfigError
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_shipped_preset_is_valid_and_names_itself(name):
+    assert load_config(name).preset == name
+
+
+def test_the_shipped_presets_are_the_two_that_are_documented():
+    assert presets() == ["paper", "quickstart"]
+
+
+def test_the_quickstart_is_the_default():
+    assert load_config() == load_config("quickstart")
+
+
+def test_a_file_is_laid_over_the_preset_and_single_keys_over_the_file(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("selfplay: {segments: 5, targets: 4}\nseed: 7\n")
+    config = load_config("quickstart", file, ["selfplay.segments=9"])
+    assert (config.selfplay.segments, config.selfplay.targets, config.seed) == (9, 4, 7)
+    assert config.rollout.profile == "tiny", "what the file does not name stays the preset's"
+
+
+def test_a_file_may_name_its_preset_and_an_argument_wins(tmp_path):
+    file = tmp_path / "mine.yaml"
+    file.write_text("preset: paper\n")
+    assert load_config(file=file).queue.min_pending == 20
+    assert load_config("quickstart", file).preset == "quickstart"
+
+
+@pytest.mark.parametrize("host", ["ray", "in_process"])
+def test_engine_is_short_for_the_host(host, tmp_path):
+    assert load_config(overrides=[f"engine={host}"]).engine.host == host
+    file = tmp_path / "mine.yaml"
+    file.write_text(f"engine: {host}\n")
+    assert load_config(file=file).engine.host == host
+
+
+def test_values_are_yaml_with_off_and_on_as_words_and_exponents_as_numbers():
+    config = load_config(overrides=["evaluation.arms=[off, on]", "optim.lr=1e-4", "bank.enabled=false", "bank.floor=", "judge.model='1'"])
+    assert config.evaluation.arms == ("off", "on")
+    assert config.optim.lr == 0.0001
+    assert config.bank.enabled is False
+    assert config.bank.floor is None
+    assert config.judge.model == "1"
+
+
+def test_lists_are_replaced_not_merged():
+    assert load_config(overrides=["targets.hops=[2]"]).targets.hops == (2,)
+
+
+@pytest.mark.parametrize(
+    ("override", "key", "says"),
+    [
+        ("bank.topk=3", "bank.topk", "did you mean bank.top_k?"),
+        ("lr=1", "lr", "did you mean optim.lr?"),
+        ("bnk.top_k=1", "bnk", "did you mean bank?"),
+        ("engine=rya", "engine.host", "'in_process' or 'ray'"),
+        ("selfplay.segments=0", "selfplay.segments", "greater than or equal to 1"),
+        ("targets.hops=[4]", "targets.hops.0", "less than or equal to 3"),
+        ("evaluation.arms=[of]", "evaluation.arms.0", "'off', 'on' or 'placebo'"),
+        ("proposer_reward.extreme_penalty=1", "proposer_reward", "pays better than a hard one"),
+        ("seed", "--set", "key=value"),
+        ("seed=[", "seed", "not YAML"),
+        ("preset=other", "preset", "paper, quickstart"),
+    ],
+)
+def test_a_wrong_setting_names_the_key_the_value_and_what_is_allowed(override, key, says):
+    with pytest.raises(ConfigError, match="is not allowed") as error:
+        load_config(overrides=[override]) if not override.startswith("preset") else load_config(override.split("=")[1])
+    assert error.value.key == key
+    assert says in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(("text", "says"), [("- a\n", "key: value"), ("a: [", "not YAML"), (None, "cannot be read")])
+def test_a_file_that_holds_no_settings_is_refused(tmp_path, text, says):
+    file = tmp_path / "mine.yaml"
+    if text is not None:
+        file.write_text(text)
+    with pytest.raises(ConfigError, match=says):
+        load_config(file=file)
+
+
+def test_what_was_saved_is_read_back_whole(tmp_path):
+    config = load_config("paper", overrides=["evaluation.arms=[off]", "bank.floor=0.25", "world.path=/somewhere"])
+    save_config(config, tmp_path / "config.yaml")
+    assert load_config(file=tmp_path / "config.yaml") == config
+    assert config_hash(config) in (tmp_path / "config.yaml").read_text()
+    assert [p.name for p in tmp_path.iterdir()] == ["config.yaml"]
+
+
+def test_the_hash_follows_the_settings_and_not_the_place():
+    assert config_hash(load_config()) == config_hash(load_config(overrides=["runs_dir=/elsewhere"]))
+    assert config_hash(load_config()) != config_hash(load_config(overrides=["seed=1"]))
+
+
+def test_the_schema_describes_every_key():
+    keys = {d.key: d for d in describe_schema()}
+    assert all(d.description for d in keys.values())
+    assert keys["engine.host"].type == "one of in_process, ray"
+    assert keys["search.top_k"].type == "int >= 1 <= 20"
+    assert keys["bank.floor"].type == "number or empty >= -1 <= 1"
+    assert keys["rollout.solver.max_new_tokens"].default == 512

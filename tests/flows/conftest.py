@@ -1,0 +1,103 @@
+"""One small run, and one started Prefect server, for all tests of this folder."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 600.0  # nothing here takes a minute on an idle machine; a starved one must not make a test lie
+
+SMALL = [
+    "selfplay.steps_per_segment=2",
+    "selfplay.segments=2",
+    "selfplay.targets=3",
+    "selfplay.problems=4",
+    "selfplay.solver_group=4",
+    "evaluation.questions=6",
+    "evaluation.samples=1",
+    "evaluation.split=dev",
+    "queue.min_pending=1",
+    "queue.per_boundary=3",
+    "retention.checkpoints=1",
+]
+
+
+def settings(*more: str) -> list[str]:
+    return [part for override in (*SMALL, *more) for part in ("--set", override)]
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_") and k != "JUDGE_API_KEY"}
+    return kept | {"OMP_NUM_THREADS": "1"} | more
+
+
+def sesa(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str]:
+    """The command line, as a person calls it."""
+    command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(**more), timeout=PATIENCE_S)
+
+
+@contextmanager
+def started_sesa(*arguments: str | Path, **more: str) -> Iterator[subprocess.Popen[str]]:
+    """The command line in the background; it does not outlive the block."""
+    command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment(**more)) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def wait_for(condition, seconds: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+
+
+@pytest.fixture(scope="session")
+def runs_dir(tmp_path_factory) -> Path:
+    """Shared, so that Prefect's database and the search index are made once."""
+    return tmp_path_factory.mktemp("flows") / "runs"
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory) -> Iterator[str]:
+    """A server as a person would start it, on a free port; its address."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    home = tmp_path_factory.mktemp("prefect")
+    command = [sys.executable, "-m", "prefect", "server", "start", "--host", "127.0.0.1", "--port", str(port), "--no-ui"]
+    quiet = environment(PREFECT_HOME=str(home), PREFECT_SERVER_ANALYTICS_ENABLED="false", DO_NOT_TRACK="1")
+    with (home / "log.txt").open("wb") as log:
+        server = subprocess.Popen(command, env=quiet, stdout=log, stderr=log, start_new_session=True)
+    address = f"http://127.0.0.1:{port}/api"
+    try:
+        wait_for(lambda: answers(f"{address}/health"))
+        yield address
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=2) as reply:
+            return reply.status == 200
+    except OSError:
+        return False
+
+
+def post(address: str, path: str, body: dict) -> list[dict]:
+    request = urllib.request.Request(f"{address}{path}", json.dumps(body).encode(), {"content-type": "application/json"})
+    with urllib.request.urlopen(request, timeout=20) as reply:
+        return json.load(reply)

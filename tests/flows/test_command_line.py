@@ -1,0 +1,64 @@
+"""What the command line says to a person who asks for something that cannot be."""
+
+import json
+
+import pytest
+
+from tests.flows.conftest import sesa
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["run", "--set", "bank.topk=3"], "did you mean bank.top_k?"),
+        (["run", "--preset", "papr"], "did you mean paper?"),
+        (["run", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["run", "--name", "No Name"], "--name: 'No Name' is not allowed"),
+        (["run", "--resume"], "there is nothing to resume"),
+        (["run", "--resume", "--set", "seed=1"], "goes on with the settings in its own config.yaml"),
+        (["stop"], "no run in runs is running"),
+        (["stop", "first"], "there is no run 'first'"),
+        (["bank", "list"], "there is no run in runs"),
+        (["eval", "--run", "first"], "there is no run 'first'"),
+        (["judge", "serve", "--host", "0.0.0.0"], "loopback only"),
+        (["config", "show", "--set", "engine=gpu"], "'in_process' or 'ray'"),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_2(arguments, says, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = sesa(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert says in done.stderr
+    assert not [p for p in tmp_path.rglob("*") if p.is_file()], "a refused command leaves nothing behind"
+
+
+@pytest.mark.parametrize("arguments", [["bank", "lst"], ["run", "--nmae", "x"], ["judge", "serve", "--port", "x"], ["bank", "show"]])
+def test_a_command_that_does_not_exist_exits_2_without_a_traceback(arguments):
+    done = sesa(*arguments)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_config_show_prints_settings_that_can_be_given_back(tmp_path):
+    shown = sesa("config", "show", "--preset", "paper", "--set", "seed=9")
+    file = tmp_path / "mine.yaml"
+    file.write_text(shown.stdout)
+    again = sesa("config", "show", "--config", file, "--json")
+    assert json.loads(again.stdout)["seed"] == 9
+    assert json.loads(again.stdout)["preset"] == "paper"
+
+
+def test_config_schema_is_data_too():
+    rows = json.loads(sesa("config", "show", "--schema", "--json").stdout)
+    assert {"key", "type", "default", "description"} == set(rows[0])
+    assert all(row["description"] for row in rows)
+
+
+def test_a_judge_elsewhere_needs_a_key(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = sesa("run", "--set", "judge.base_url=https://judge.example/v1")
+    assert done.returncode == 2
+    assert "JUDGE_API_KEY" in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
