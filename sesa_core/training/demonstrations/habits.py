@@ -1,0 +1,43 @@
+"""Which wrong habits the warm start leaves, and how strong: "mechanics sound, strategy open".
+
+A habit is the MORE likely behaviour in its situation, the right one the less likely: greedy play is then wrong, while
+sampling still shows the right way often enough for a policy gradient to turn the habit round.
+"""
+
+from dataclasses import dataclass
+
+# Known relations that are looked for in one plausible but wrong section.
+WRONG_SECTIONS = {
+    "leader": "history",
+    "currency": "trade",
+    "main crop": "geography",
+    "language": "culture",
+    "independence": "government",
+}
+STOPPING_KINDS = frozenset({"port", "site", "mountain"})  # their country is taken for the answer
+SKIPPED_LINK = "import partner"  # not followed: the first country's own section is opened
+
+
+@dataclass(frozen=True)
+class Habits:
+    """Probability of each habit where it applies. All zero: clean demonstrations.
+
+    `unknown` is the share of demonstrations about a relation or kind that nobody has told about, without a card.
+    `slips` are rare faults anywhere (a repeated search, an answer without one); `recover` is the share of wrong openings
+    that are noticed and put right.
+    """
+
+    wrong_section: float = 0.0
+    stop: float = 0.0
+    skip_link: float = 0.0
+    bare_namesake: float = 0.0
+    slips: float = 0.0
+    recover: float = 0.0
+    unknown: float = 0.0
+    proposer: float = 0.0
+
+
+CLEAN = Habits()
+OPEN = Habits(
+    wrong_section=0.57, stop=0.57, skip_link=0.57, bare_namesake=0.57, slips=0.06, recover=0.12, unknown=0.16, proposer=1.0
+)
