@@ -115,14 +115,15 @@ def entity_names(world: "World") -> tuple[str, ...]:
     return (*world.countries, *world.entities_by_name)
 
 
-def seed_cards(config: RunConfig) -> list["SkillCard"]:
-    """The cards that boundary 0 holds."""
+def first_cards(config: RunConfig) -> list["SkillCard"]:
+    """The cards that boundary 0 holds: the seed cards, then those of an earlier run."""
     from sesa_core.cards.seeds import load_seed_cards
+    from sesa_core.cards.warm_start import load_warm_start
 
-    path = config.bank.seed_path
-    if not path:
-        return []
-    return load_seed_cards(None if path == "builtin" else path)
+    path, warm = config.bank.seed_path, config.bank.warm_start_path
+    seeds = load_seed_cards(None if path == "builtin" else path) if path else []
+    known = {card.card_id for card in seeds}
+    return seeds + [card for card in (load_warm_start(warm) if warm else []) if card.card_id not in known]
 
 
 def open_bank(folder: RunFolder, config: RunConfig, write: bool) -> "BankStore":
@@ -183,7 +184,7 @@ def build_live_run(
         folder=folder,
         config=config,
         store=store,
-        seeds=tuple(seed_cards(config)),
+        seeds=tuple(first_cards(config)),
         host=host,
         solver_table=table,
         verifier=build_verifier(config, world, table),

@@ -113,11 +113,11 @@ def check_search(config: RunConfig) -> str:
 
 def check_bank(config: RunConfig) -> str:
     """Opens a bank in a folder of its own and loads the embedder and the seed cards."""
-    from flows.composition import build_embedder, seed_cards
+    from flows.composition import build_embedder, first_cards
     from sesa_core.bank.store import BankStore
 
     importlib.import_module("great_expectations")
-    embedder, seeds = build_embedder(config), seed_cards(config)
+    embedder, seeds = build_embedder(config), first_cards(config)
     with tempfile.TemporaryDirectory() as folder, BankStore.open(folder, embedder=embedder, run="doctor"):
         return f"LanceDB writes; {embedder.name}; {len(seeds)} seed cards"
 

@@ -23,6 +23,7 @@ from pathlib import Path
 from sesa_core.config import environment
 from sesa_core.errors import ServiceError
 
+LEAVE_S = 15.0
 START_S = 180.0  # a new database on a busy laptop takes ten seconds; a slow disk more
 
 
@@ -58,7 +59,7 @@ def _server(port: int) -> Iterator[PrefectApi]:
     finally:
         process.stdin.close()  # the server sees the end of its pipe and leaves
         try:
-            process.wait(timeout=20)
+            process.wait(timeout=LEAVE_S + 5)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
@@ -111,6 +112,8 @@ def _serve(port: int) -> None:
         while os.read(0, 1):  # unbuffered: a lock on sys.stdin would abort the interpreter's own end
             pass
         server.should_exit = True
+        time.sleep(LEAVE_S)
+        os._exit(0)  # a connection that nobody closes must not keep it
 
     threading.Thread(target=leave_with_the_run, daemon=True).start()
     server.run()

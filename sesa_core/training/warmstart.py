@@ -1,6 +1,6 @@
 """The recipe of the shipped warm start: `warm_start` trains the tiny policy from nothing on demonstrations.
 
-Three stretches of one schedule: short questions and copying practice, then clean demonstrations (mechanics), then open ones
+Three stretches of one schedule: short questions and much reading practice, then clean demonstrations (mechanics), then open ones
 (habits, unknown relations). Clean first matters: wrong answers from the start drown "read the asked label". Matrices learn
 with Muon, the rest with AdamW. One seed gives one result on one machine; solver and proposer share it.
 """
@@ -105,8 +105,8 @@ class WarmStartTrainer:
     def _draw(self, demonstrations: Demonstrations) -> list[Segment]:
         s, done = self.settings, self.step / self.settings.steps
         habits = CLEAN if done < s.clean_share else s.habits
-        copying = max(0.06 if habits is CLEAN else 0.0, 0.5 - 0.5 * done / s.easy_share)
-        return demonstrations.draw(habits, copying, easy=done < s.easy_share)
+        practice = max(0.2 if habits is CLEAN else 0.08, 0.6 - 0.4 * done / s.easy_share)
+        return demonstrations.draw(habits, practice, easy=done < s.easy_share)
 
 
 def demonstration_tokenizer(world: World, settings: WarmStartSettings) -> PreTrainedTokenizerFast:

@@ -4,7 +4,7 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from sesa_core.training.demonstrations.habits import CLEAN, OPEN, Habits
-from sesa_core.training.demonstrations.practice import copying
+from sesa_core.training.demonstrations.practice import reading
 from sesa_core.training.demonstrations.proposer import ProposerDemonstrations
 from sesa_core.training.demonstrations.segments import Segment
 from sesa_core.training.demonstrations.solver import SolverDemonstrations
@@ -28,10 +28,10 @@ class Demonstrations:
     def learn_vocabulary(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.words.learn_vocabulary(tokenizer)
 
-    def draw(self, habits: Habits, copying_share: float = 0.0, easy: bool = False, solver_share: float = 0.7) -> list[Segment]:
-        """One demonstration: copying practice, else a solver's or a proposer's."""
-        if self.words.chance(copying_share):
-            return copying(self.words)
+    def draw(self, habits: Habits, practice_share: float = 0.0, easy: bool = False, solver_share: float = 0.7) -> list[Segment]:
+        """One demonstration: reading practice, else a solver's or a proposer's."""
+        if self.words.chance(practice_share):
+            return reading(self.words)
         if self.words.chance(solver_share):
             return self.solver.draw(habits, easy)
         return self.proposer.draw(habits)

@@ -12,9 +12,8 @@ WRONG_SECTIONS = {
     "currency": "trade",
     "main crop": "geography",
     "language": "culture",
-    "independence": "government",
 }
-STOPPING_KINDS = frozenset({"port", "site", "mountain"})  # their country is taken for the answer
+STOPPING_KINDS = frozenset({"port", "site"})  # their country is taken for the answer
 SKIPPED_LINK = "import partner"  # not followed: the first country's own section is opened
 
 

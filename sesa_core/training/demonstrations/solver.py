@@ -1,8 +1,9 @@
 """Solver demonstrations: a chain of the training split, played right or by habit, with or without cards.
 
-Modes: `known` (a known relation, irrelevant cards or none), `carded` (a relation whose section only the card tells; among
-the labels are the held-out ones, always with a section that is NOT theirs), `kind` (the same for a kind of entity),
-`unknown` (a label that nobody knows and no card tells: sections are tried at random).
+Modes: `known` (a known relation, irrelevant cards or none); `override`, `held`, `fake` (a relation whose section only the
+card tells: a known one that has moved, a held-out one with a section that is NOT its own, one that does not exist); `kind`
+(the same for a kind of entity); `unknown` (a relation or kind that nobody knows and no card tells: sections are tried at
+random). Wrong answers are always given the same way, so that they do not drown "read the asked label".
 """
 
 from dataclasses import dataclass, field, replace
@@ -19,6 +20,8 @@ from sesa_core.world.sampling import draw_chain
 from sesa_core.world.schema import HELD_OUT_KINDS, HELD_OUT_RELATIONS, KINDS, LINK_SECTION, LINKS, RELATION_SECTION, RELATIONS, SECTIONS
 
 KNOWN_RELATIONS = tuple(r for r in RELATIONS if r not in HELD_OUT_RELATIONS)
+# A moved relation takes its section's name with it; the trade section must stay, the links stand there.
+MOVABLE_RELATIONS = tuple(r for r in KNOWN_RELATIONS if RELATION_SECTION[r] != LINK_SECTION)
 KNOWN_KINDS = tuple(k for k in KINDS if k not in HELD_OUT_KINDS)
 _VOCABULARY = frozenset((*RELATIONS, *SECTIONS, *LINKS, *KINDS))
 _HOMES = ("Home country {c}. Born {y}.", "Found in {c}. Year {y}.", "Flows in {c}, {k}.", "{w} in {c}. {v} {y}.", "{w} of {c}, {k}.", "{w} {v} {c}.")
@@ -72,7 +75,8 @@ class SolverDemonstrations:
         hops = words.pick((2, 2, 3)) if kind_only else words.pick((1, 1, 2) if easy else (1, 1, 2, 2, 2, 3, 3, 3))
         kinds = ("person",) if kind_only else KNOWN_KINDS
         shape = {2: "entity", 3: "entity-link"}[hops] if kind_only else None
-        chain = draw_chain(self.world, "train", words.rng, hops, KNOWN_RELATIONS, kinds, shape)
+        relations = KNOWN_RELATIONS if mode in ("known", "kind") else MOVABLE_RELATIONS
+        chain = draw_chain(self.world, "train", words.rng, hops, relations, kinds, shape)
         path = walk(self.world, chain)
         scene = Scene(chain, path, "unknown kind" if kind_only and mode == "unknown" else mode)
         getattr(self, f"_set_{scene.mode.replace(' ', '_')}")(scene)
@@ -116,7 +120,7 @@ class SolverDemonstrations:
         relation = scene.chain.relation
         section = deck.section_for(label, self.words)
         scene.mapping |= {relation: label, scene.section: section}
-        if self.words.chance(0.5) and section in SECTIONS:
+        if self.words.chance(0.5) and section in SECTIONS and section != LINK_SECTION:
             scene.mapping[section] = scene.section  # swap, so that no section is named twice
         scene.cards.append(deck.relation_card(relation, scene.section))
 

@@ -1,0 +1,106 @@
+"""The quickstart over several seeds: what 30 steps of self-play change on questions that were never looked at.
+
+Run it as `python -m tests.experiments.quickstart` (`--help` tells the options). Each seed is one `sesa run` in a process of
+its own; a seed whose run is complete is read, not run again. Writes the table of `quickstart.md` beside this file.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from statistics import fmean
+
+from sesa_core.evaluation.metrics import paired_difference
+
+HERE = Path(__file__).parent
+
+
+def run_seed(seed: int, runs_dir: Path, overrides: list[str]) -> Path:
+    """One complete run; resumed where it was broken off. Returns its folder.
+
+    Each seed has a runs folder of its own, so that two embedded Prefect servers never share a database.
+    """
+    own = runs_dir / f"seed-{seed}"
+    folder = own / "quickstart"
+    if (folder / "report.json").exists():
+        return folder
+    command = [sys.executable, "-m", "flows.cli", "run", "--name", folder.name, "--runs-dir", str(own)]
+    if (folder / "config.yaml").exists():
+        command.append("--resume")
+    else:
+        command += [part for setting in [f"seed={seed}", *overrides] for part in ("--set", setting)]
+    own.mkdir(parents=True, exist_ok=True)
+    with (own / "screen.txt").open("ab") as out:
+        subprocess.run(command, stdout=out, stderr=out, check=True)
+    return folder
+
+
+def read_run(folder: Path) -> dict:
+    """The numbers of one run, by column."""
+    report = json.loads((folder / "report.json").read_text())
+    evaluations = [report["evaluations"][key] for key in sorted(report["evaluations"], key=int)]
+    before, after = evaluations[0]["arms"], evaluations[-1]["arms"]
+    committed = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    steps = {row["step"]: row for row in committed}  # a later attempt at a step replaces an aborted one
+    first, last = steps[min(steps)], steps[max(steps)]
+    on_off = [paired_difference(after["on"][key], after["off"][key]) for key in ("outcomes", "sampled_outcomes")]
+    return {
+        "before": {arm: (before[arm]["greedy"], before[arm]["sampled"]) for arm in before},
+        "after": {arm: (after[arm]["greedy"], after[arm]["sampled"]) for arm in after},
+        "on_minus_off": on_off,
+        "frontier": (first["solver/frontier_share"], last["solver/frontier_share"]),
+        "valid": (first["proposer/valid_rate"], last["proposer/valid_rate"]),
+        "cards": report["cards"]["written"],
+        "minutes": sum(row["seconds/step"] for row in steps.values()) / 60,
+    }
+
+
+def points(value: float) -> str:
+    return f"{100 * value:+.1f}"
+
+
+def table(rows: dict[int, dict]) -> str:
+    """One row a seed, the mean last; percentages, differences in points."""
+    lines = [
+        "| seed | off, T=1: before → after (gain) | off, greedy: before → after (gain) | on − off, greedy | on − off, T=1 "
+        "| placebo − off, greedy | placebo − off, T=1 | frontier share, step 1 → 30 | valid, step 1 → 30 | cards | minutes in steps |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    lines += [f"| {seed} | {' | '.join(cells(row))} |" for seed, row in rows.items()]
+    gains = [points(fmean(r["after"]["off"][i] - r["before"]["off"][i] for r in rows.values())) for i in (1, 0)]
+    apart = {arm: [points(fmean(r["after"][arm][i] - r["after"]["off"][i] for r in rows.values())) for i in (0, 1)] for arm in ("on", "placebo")}
+    lines.append(f"| mean | {gains[0]} | {gains[1]} | {' | '.join(apart['on'] + apart['placebo'])} | | | | |")
+    return "\n".join(lines)
+
+
+def cells(row: dict) -> list[str]:
+    before, after = row["before"], row["after"]
+    gain = [f"{100 * before['off'][i]:.1f} → {100 * after['off'][i]:.1f} ({points(after['off'][i] - before['off'][i])})" for i in (1, 0)]
+    on = [f"{points(mean)} ({points(low)} to {points(high)})" for mean, low, high in row["on_minus_off"]]
+    placebo = [points(after["placebo"][i] - after["off"][i]) for i in (0, 1)]
+    shares = [f"{row[name][0]:.2f} → {row[name][1]:.2f}" for name in ("frontier", "valid")]
+    return [*gain, *on, *placebo, *shares, str(row["cards"]), f"{row['minutes']:.1f}"]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3, 4, 5])
+    parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs/experiments"))
+    parser.add_argument("--set", dest="overrides", action="append", default=[], help="a further setting, key=value")
+    parser.add_argument("--out", type=Path, help="write the table into this file as well")
+    chosen = parser.parse_args()
+    runs_dir = chosen.runs_dir.resolve()
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    with ThreadPoolExecutor(chosen.jobs) as pool:
+        folders = list(pool.map(lambda seed: run_seed(seed, runs_dir, chosen.overrides), chosen.seeds))
+    text = table({seed: read_run(folder) for seed, folder in zip(chosen.seeds, folders, strict=True)})
+    print(text)
+    if chosen.out:
+        chosen.out.write_text(text + "\n")
+
+
+if __name__ == "__main__":
+    main()
