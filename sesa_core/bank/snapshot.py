@@ -51,6 +51,10 @@ class BankSnapshot:
         self._sources = np.array([c.source_problem_id for c in self.cards], dtype=object)
         self._examples: dict[tuple[str, ...], list[int]] = {}
         self._texts = [rendered_text(c) for c in self.cards]
+        self._triggers: dict[str, list[tuple[int, tuple[str, ...]]]] = {}  # first token -> (place, all tokens) of a trigger
+        for i, card in enumerate(self.cards):
+            for words in filter(None, (tokens(k, fold_accents=True) for k in card.trigger_keywords)):
+                self._triggers.setdefault(words[0], []).append((i, words))
         for i, card in enumerate(self.cards):
             if card.example_question:
                 self._examples.setdefault(question_key(card.example_question), []).append(i)
@@ -94,9 +98,12 @@ class BankSnapshot:
         exclude_sources: Sequence[Collection[str]] | None = None,
         forbidden_answers: Sequence[Sequence[str]] | None = None,
         utility_weight: float = 0.0,
+        trigger_weight: float = 0.0,
     ) -> list[tuple[RetrievedCard, ...]]:
         """For each question at most `top_k` cards at or above `floor` (None: the embedder's own), best first.
 
+        For the floor and for the rank, a card of which a trigger keyword stands in the question (as a run of tokens) counts as
+        half of `trigger_weight` nearer, any other as half of it farther; the similarity that is returned stays the cosine.
         `exclude_sources[i]` are the problem ids that question i stems from: cards made from them, or from a near-identical
         question, are left out. `forbidden_answers[i]` are its reference answers: cards that hold one are left out (training
         only). Both None when serving.
@@ -108,11 +115,12 @@ class BankSnapshot:
         rough = vectors @ self.matrix.T  # (Q, N)
         found = []
         for i, question in enumerate(questions):
-            allowed = rough[i] >= floor - _ROUGH
+            bonus = self._trigger_bonus(question, trigger_weight)
+            allowed = rough[i] + bonus >= floor - _ROUGH
             if exclude_sources is not None:
                 allowed &= self._of_other_problems(question, exclude_sources[i])
             answers = forbidden_answers[i] if forbidden_answers is not None else ()
-            found.append(self._first(self._ranked(vectors[i], allowed, floor, utility_weight), top_k, answers))
+            found.append(self._first(self._ranked(vectors[i], allowed, bonus, floor, utility_weight), top_k, answers))
         return found
 
     def _of_other_problems(self, question: str, sources: Collection[str]) -> np.ndarray:
@@ -121,12 +129,26 @@ class BankSnapshot:
         other[self._examples.get(question_key(question), [])] = False
         return other
 
-    def _ranked(self, vector: np.ndarray, allowed: np.ndarray, floor: float, utility_weight: float) -> Iterator[tuple[int, float]]:
+    def _trigger_bonus(self, question: str, weight: float) -> np.ndarray:
+        """(N,) half of `weight` where a trigger keyword of the card stands in the question, else minus that."""
+        bonus = np.full(len(self.cards), -weight / 2)
+        if weight:
+            asked = tokens(question, fold_accents=True)
+            for at, word in enumerate(asked):
+                for place, trigger in self._triggers.get(word, ()):
+                    if asked[at : at + len(trigger)] == trigger:
+                        bonus[place] = weight / 2
+        return bonus
+
+    def _ranked(
+        self, vector: np.ndarray, allowed: np.ndarray, bonus: np.ndarray, floor: float, utility_weight: float
+    ) -> Iterator[tuple[int, float]]:
         """(place, similarity) of allowed cards, best first; cards are sorted by id, so a stable sort breaks ties by id."""
         places = np.flatnonzero(allowed)
         near = self._exact(vector, places)
-        places, near = places[near >= floor], near[near >= floor]
-        order = np.argsort(-(near + utility_weight * self._utility[places]), kind="stable")
+        kept = near + bonus[places] >= floor
+        places, near = places[kept], near[kept]
+        order = np.argsort(-(near + bonus[places] + utility_weight * self._utility[places]), kind="stable")
         return zip(places[order].tolist(), near[order].tolist(), strict=True)
 
     def _first(self, ranked: Iterator[tuple[int, float]], top_k: int, answers: Sequence[str]) -> tuple[RetrievedCard, ...]:

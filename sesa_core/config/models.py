@@ -148,6 +148,9 @@ class BankSettings(Section):
     dedup_threshold: float | None = Field(None, ge=0, le=1, description="empty: the embedder's own")
     top_k: int = Field(3, ge=0, le=10, description="cards per question")
     utility_weight: float = Field(0.0, ge=0, description="weight of a card's shrunk utility in the rank; 0: similarity alone")
+    trigger_weight: float = Field(
+        0.3, ge=0, le=2, description="a card with a trigger keyword in the question counts as half of this nearer, any other as half farther"
+    )
     withhold: Literal["none", "half"] = Field("half", description="half: each card is withheld from half of a group's rollouts")
     seed_path: str | None = Field("builtin", description="YAML folder of seed cards; `builtin`: the ones that ship; empty: none")
     warm_start_path: str | None = Field(None, description="JSONL of cards to start from")
@@ -167,6 +170,9 @@ class QueueSettings(Section):
     per_boundary: int = Field(30, ge=1, description="judge calls per boundary")
     max_attempts: int = Field(5, ge=1, description="attempts before a failure goes to the dead-letter list")
     long_evidence_words: int = Field(120, ge=1, description="evidence of at least this many words earns the +3 priority")
+    frontier_bonus: float = Field(2.0, ge=0, description="priority of a failure at a pass rate of one half; falls to 0 at 0 and 1")
+    unsolved_bonus: float = Field(12.0, ge=0, description="priority of a problem that no rollout solved: GRPO learns nothing from it")
+    repeat_penalty: float = Field(10.0, ge=0, description="what a failure like one already selected in this pass loses; 0: none")
 
 
 class JudgeSettings(Section):

@@ -15,7 +15,9 @@ def cards_for_arm(arm: str, questions: Sequence[str], snapshot: BankSnapshot | N
         raise ValueError(f"arm {arm!r} is none of {', '.join(ARMS)}")
     if arm == "off" or snapshot is None or not bank.top_k:
         return [()] * len(questions)
-    found = snapshot.retrieve(questions, top_k=bank.top_k, floor=bank.floor, utility_weight=bank.utility_weight)
+    found = snapshot.retrieve(
+        questions, top_k=bank.top_k, floor=bank.floor, utility_weight=bank.utility_weight, trigger_weight=bank.trigger_weight
+    )
     if arm == "on":
         return [tuple(hits) for hits in found]
     return [tuple(hits) for hits in snapshot.placebo(questions, [len(hits) for hits in found])]

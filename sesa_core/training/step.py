@@ -120,6 +120,7 @@ def retrieve_cards(game: SelfPlay, problems: Sequence[Problem]) -> dict[str, tup
         exclude_sources=[(p.problem_id,) for p in problems],
         forbidden_answers=[p.reference_answers for p in problems],
         utility_weight=bank.utility_weight,
+        trigger_weight=bank.trigger_weight,
     )
     return {p.problem_id: tuple(hits) for p, hits in zip(problems, found, strict=True)}
 

@@ -38,5 +38,5 @@ class Habits:
 
 CLEAN = Habits()
 OPEN = Habits(
-    wrong_section=0.57, stop=0.57, skip_link=0.57, bare_namesake=0.57, slips=0.06, recover=0.12, unknown=0.16, proposer=1.0
+    wrong_section=0.57, stop=0.57, skip_link=0.57, bare_namesake=0.57, slips=0.06, recover=0.12, unknown=0.22, proposer=1.0
 )

@@ -25,6 +25,7 @@ MOVABLE_RELATIONS = tuple(r for r in KNOWN_RELATIONS if RELATION_SECTION[r] != L
 KNOWN_KINDS = tuple(k for k in KINDS if k not in HELD_OUT_KINDS)
 _VOCABULARY = frozenset((*RELATIONS, *SECTIONS, *LINKS, *KINDS))
 _HOMES = ("Home country {c}. Born {y}.", "Found in {c}. Year {y}.", "Flows in {c}, {k}.", "{w} in {c}. {v} {y}.", "{w} of {c}, {k}.", "{w} {v} {c}.")
+MAX_SEARCHES = 4  # as in the preset of the embedded world
 _MODES = ("known", "known", "known", "override", "held", "fake", "fake", "kind")
 
 
@@ -111,10 +112,12 @@ class SolverDemonstrations:
         scene.cards.append(deck.kind_card("person", "life"))
 
     def _set_unknown(self, scene: Scene) -> None:
-        scene.mapping[scene.chain.relation] = self.words.label()
+        """Half of the labels are held-out ones: every section is tried as often as the others, and never rewarded in its own."""
+        foreign = [r for r in sorted(HELD_OUT_RELATIONS) if RELATION_SECTION[r] != scene.section]
+        scene.mapping[scene.chain.relation] = self.words.pick(foreign) if self.words.chance(0.5) else self.words.label()
 
     def _set_unknown_kind(self, scene: Scene) -> None:
-        scene.mapping["person"] = self.words.word()
+        scene.mapping["person"] = self.words.pick(sorted(HELD_OUT_KINDS)) if self.words.chance(0.5) else self.words.word()
 
     def _move(self, scene: Scene, label: str) -> None:
         relation = scene.chain.relation
@@ -175,7 +178,7 @@ class SolverDemonstrations:
         words, relation = self.words, scene.chain.relation
         right = self.world.countries[country].facts.get(relation, country)
         if scene.mode == "unknown":
-            return self._try_sections(country, scene.section, right)
+            return self._try_sections(scene, country, right)
         wrong = WRONG_SECTIONS.get(relation)
         if wrong and scene.mode == "known" and relation not in scene.told and words.chance(habits.wrong_section):
             turns = self._section(country, wrong)
@@ -184,12 +187,14 @@ class SolverDemonstrations:
             return turns, country
         return self._section(country, scene.section), right
 
-    def _try_sections(self, country: str, section: str, right: str) -> tuple[list[Segment], str]:
-        order = [SECTIONS[i] for i in self.words.rng.permutation(len(SECTIONS))][: 1 + self.words.chance(0.5)]
+    def _try_sections(self, scene: Scene, country: str, right: str) -> tuple[list[Segment], str]:
+        """One to three sections in random order, as far as the searches reach; the answer if it turns up."""
+        limit = MAX_SEARCHES - scene.chain.hops + 1
+        tries = min(limit, self.words.pick((1, 1, 2, 2, 3)))
         turns: list[Segment] = []
-        for tried in order:
-            turns += self._section(country, tried)
-            if tried == section:
+        for i in self.words.rng.permutation(len(SECTIONS))[:tries]:
+            turns += self._section(country, SECTIONS[i])
+            if SECTIONS[i] == scene.section:
                 return turns, right
         return turns, country
 

@@ -40,6 +40,23 @@ def test_below_the_floor_nothing_is_shown_and_that_is_an_answer():
     assert snapshot().retrieve([], top_k=3) == []
 
 
+def test_a_trigger_in_the_question_moves_the_floor_by_half_of_its_weight():
+    plain = snapshot().retrieve([ASKED], top_k=9, floor=-1.0)[0]
+    near = {h.card.card_id: h.similarity for h in plain}
+    asked, runner_up = near["card-anthem"], max(v for k, v in near.items() if k != "card-anthem")
+    between = asked + 0.1  # above every cosine: only the trigger's half weight lifts a card over it
+    assert snapshot().retrieve([ASKED], top_k=9, floor=between) == [()]
+    lifted = snapshot().retrieve([ASKED], top_k=9, floor=between, trigger_weight=0.3)[0]
+    assert ids(lifted) == ["card-anthem"] and lifted[0].similarity == asked
+    assert ids(snapshot().retrieve([ASKED], top_k=9, floor=runner_up - 0.1, trigger_weight=0.3)[0]) == ["card-anthem"]
+
+
+def test_a_trigger_counts_as_whole_words_only():
+    bank = snapshot(card("anthem"))
+    low = bank.retrieve(["Which anthems are there?"], top_k=1, floor=-1.0)[0][0].similarity
+    assert bank.retrieve(["Which anthems are there?"], top_k=1, floor=low, trigger_weight=0.3) == [()]
+
+
 def test_a_card_is_not_shown_to_the_question_it_came_from():
     bank = snapshot(card("anthem", source_problem_id="p-1"), card("currency"))
     assert ids(bank.retrieve([ASKED], top_k=3, exclude_sources=[{"p-1"}])[0]) == []

@@ -36,7 +36,7 @@ def ray_processes(mark: str) -> set[int]:
     return found - {os.getpid()}
 
 
-def wait_until_gone(mark: str, seconds: float = 30.0) -> set[int]:
+def wait_until_gone(mark: str, seconds: float = 60.0) -> set[int]:
     deadline = time.monotonic() + seconds
     while (left := ray_processes(mark)) and time.monotonic() < deadline:
         time.sleep(0.2)
