@@ -42,12 +42,12 @@ async def worth_repeating(task: Task, run: TaskRun, state: State) -> bool:
 async def judge_failure(run_dir: str, failure_id: str, prompt_hash: str, model: str) -> dict[str, Any]:
     """Ask the judge about one failure. Returns what the judge table shows of it.
 
-    Raises JudgeUnavailable, JudgeRejected, or JudgeReplyUnusable for a reply without a card.
+    Raises JudgeUnavailable, JudgeRejected, or JudgeReplyUnusable for a reply that cannot be used.
     """
     reply = await live(run_dir).ask_judge(failure_id)
     if reply.state != ReplyState.OK:
         raise JudgeReplyUnusable(f"{reply.state}: {reply.reason}")
-    return {"status": "ok", "tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens}
+    return {"status": "ok" if reply.draft else f"no lesson: {reply.reason}", "tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens}
 
 
 def with_patience(settings: JudgeSettings) -> Task:

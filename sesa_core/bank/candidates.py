@@ -98,6 +98,9 @@ def _draft(
     refused = []
     for reply in settled.replies:
         failure = settled.changed[reply.failure_id].failure
+        if reply.draft is None:
+            refused.append(Refusal(failure.failure_id, "no_lesson", reply.reason))
+            continue
         try:
             card = _card(reply, failure, state, commit, embedder)
         except ValidationError as error:

@@ -62,7 +62,7 @@ def _consume(records: dict[str, FailureRecord], replies: Sequence[Distillation],
     used = []
     for reply in in_order(replies):
         record = records.get(reply.failure_id)
-        if reply.state is ReplyState.OK and reply.draft is not None and record is not None and record.state != CONSUMED:
+        if reply.state is ReplyState.OK and record is not None and record.state != CONSUMED:
             records[reply.failure_id] = replace(record, state=CONSUMED, reason="", consumed_boundary=boundary_id)
             used.append(reply)
     return used

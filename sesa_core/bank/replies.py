@@ -91,7 +91,7 @@ class Replies:
             return self._table.search().where(f"failure_id IN {quoted(failure_ids)}").to_list()
 
     def usable(self, failure_ids: Sequence[str], prompt_hash: str, model: str) -> list[Distillation]:
-        """The replies with a draft to this prompt by this model, in the order of their failures' ids."""
+        """The `ok` replies to this prompt by this model, in the order of their failures' ids."""
         wanted = (prompt_hash, model, ReplyState.OK.value)
         rows = (r for r in self._rows(failure_ids) if (r["prompt_hash"], r["model"], r["state"]) == wanted)
         return sorted((_reply_of(r) for r in rows), key=lambda r: r.failure_id)

@@ -101,7 +101,7 @@ def _distil(material: dict | None) -> AnalystReply:
             reason = "a card that was shown already teaches this search"
         else:
             return AnalystReply(json.dumps(lesson.card(), ensure_ascii=False))
-    return AnalystReply(refusal=f"No general lesson: {reason}.")
+    return AnalystReply(json.dumps({"no_lesson": reason}))
 
 
 def diagnose(case: Case) -> Iterator[Lesson]:

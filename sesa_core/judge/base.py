@@ -44,7 +44,10 @@ class Usage:
 
 @dataclass(frozen=True)
 class Distillation:
-    """One judge reply about one failure. Only `ok` carries a draft; only `ok` consumes the failure."""
+    """One judge reply about one failure. Only `ok` consumes the failure.
+
+    Only `ok` carries a draft, and even that not if the judge says that there is no general lesson; `reason` then says why.
+    """
 
     failure_id: str
     prompt_hash: str

@@ -104,7 +104,7 @@ def _message_text(content: object) -> str:
 
 
 def parse_card(text: str) -> ParsedCard:
-    """The card in a reply. Lists longer than the card's limit keep their first entries; any other misfit is `unparsable`."""
+    """The card in a reply; `ok` without one if the judge says that there is no general lesson. Lists longer than the card's limit keep their first entries; any other misfit is `unparsable`."""
     text = _THINK.sub("", text)
     if not text.strip():
         return ParsedCard(ReplyState.EMPTY, None, "the reply holds no text")
@@ -117,7 +117,7 @@ def parse_card(text: str) -> ParsedCard:
         return ParsedCard(ReplyState.UNPARSABLE, None, "neither a JSON object with the card's fields nor its line format")
     no_lesson = fields.get("no_lesson")
     if isinstance(no_lesson, str) and no_lesson.strip():
-        return ParsedCard(ReplyState.REFUSED, None, _line(no_lesson)[:300])
+        return ParsedCard(ReplyState.OK, None, _line(no_lesson)[:300])
     return _draft(fields)
 
 

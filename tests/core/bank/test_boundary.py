@@ -268,3 +268,11 @@ def test_evidence_of_another_attempt_is_refused(store):
     commit = segment_commit(1)
     with pytest.raises(BankError, match="not this commit's"):
         commit_segment(store, type(commit)(**{**commit.__dict__, "attempt": 5}))
+
+
+def test_a_reply_without_a_lesson_consumes_its_failure_with_the_reason(store):
+    nothing = reply("a", None, reason="a shown card teaches it")
+    report = commit_segment(store, segment_commit(failures=[failure("a")], replies=[nothing]))
+    (record,) = store.read_failures()
+    assert record.state == "consumed" and record.reason == "refused, no_lesson: a shown card teaches it"
+    assert report.added == () and [r["rule"] for r in report.refused] == ["no_lesson"]

@@ -92,10 +92,13 @@ def test_long_lists_keep_their_first_distinct_entries():
     assert draft.queries == ("a", "b", "c")
 
 
-def test_a_stated_refusal_is_refused_with_its_reason():
+def test_no_lesson_is_an_answer_with_its_reason():
     empty = {k: "" for k in FIELDS}
-    assert parse_card(json.dumps(empty | {"no_lesson": "nothing in common"})) == (ReplyState.REFUSED, None, "nothing in common")
-    assert parse_card("NO_LESSON: nothing in common") == (ReplyState.REFUSED, None, "nothing in common")
+    assert parse_card(json.dumps(empty | {"no_lesson": "nothing in common"})) == (ReplyState.OK, None, "nothing in common")
+    assert parse_card("NO_LESSON: nothing in common") == (ReplyState.OK, None, "nothing in common")
+
+
+def test_a_refusal_in_words_is_refused():
     assert parse_card("I'm sorry, but I can't help with that.").state is ReplyState.REFUSED
 
 
