@@ -12,6 +12,7 @@ WRONG_SECTIONS = {
     "currency": "trade",
     "main crop": "geography",
     "language": "culture",
+    "independence": "government",
 }
 STOPPING_KINDS = frozenset({"port", "site"})  # their country is taken for the answer
 SKIPPED_LINK = "import partner"  # not followed: the first country's own section is opened
@@ -22,6 +23,7 @@ class Habits:
     """Probability of each habit where it applies. All zero: clean demonstrations.
 
     `unknown` is the share of demonstrations about a relation or kind that nobody has told about, without a card.
+    `crowd` and `crowd_without` are how many cards a prompt may hold when one of them tells, and when none does.
     `slips` are rare faults anywhere (a repeated search, an answer without one); `recover` is the share of wrong openings
     that are noticed and put right.
     """
@@ -34,9 +36,20 @@ class Habits:
     recover: float = 0.0
     unknown: float = 0.0
     proposer: float = 0.0
+    crowd: tuple[int, ...] = (1, 1, 2, 3)
+    crowd_without: tuple[int, ...] = (0, 0, 1, 2, 3)
 
 
 CLEAN = Habits()
 OPEN = Habits(
-    wrong_section=0.57, stop=0.57, skip_link=0.57, bare_namesake=0.57, slips=0.06, recover=0.12, unknown=0.22, proposer=1.0
+    wrong_section=0.6,
+    stop=0.6,
+    skip_link=0.58,
+    bare_namesake=0.58,
+    slips=0.05,
+    recover=0.12,
+    unknown=0.2,
+    proposer=1.0,
+    crowd=(1, 2, 2, 3),
+    crowd_without=(0, 0, 1, 2, 2, 3),
 )

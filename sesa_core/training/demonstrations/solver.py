@@ -60,7 +60,7 @@ class SolverDemonstrations:
         mode = "unknown" if words.chance(habits.unknown) else words.pick(_MODES)
         scene = self._scene(mode, easy)
         turns, answer = self._play(scene, habits)
-        self._add_irrelevant_cards(scene)
+        self._add_irrelevant_cards(scene, habits)
         template = int(words.rng.integers(len(TEMPLATES)))
         prompt = solver_prompt(phrase(scene.chain, template), deck.render(scene.cards))
         if scene.mapping or words.chance(0.75):
@@ -210,11 +210,11 @@ class SolverDemonstrations:
         return search_turn(title, self.world.documents_by_title[title][0])
 
     # ---- rewriting
-    def _add_irrelevant_cards(self, scene: Scene) -> None:
+    def _add_irrelevant_cards(self, scene: Scene, habits: Habits) -> None:
         words, chain = self.words, scene.chain
         used = scene.told | {chain.relation, scene.mapping.get(chain.relation, ""), *chain.links, "city"}
         used |= {chain.entity.kind, scene.mapping.get(chain.entity.kind, "")} if chain.entity else set()
-        total = words.pick((1, 1, 2, 3)) if scene.cards else words.pick((0, 0, 1, 2, 3))
+        total = words.pick(habits.crowd if scene.cards else habits.crowd_without)
         scene.cards += [deck.irrelevant_card(words, used) for _ in range(max(0, total - len(scene.cards)))]
         scene.cards = [scene.cards[i] for i in words.rng.permutation(len(scene.cards))]
 
