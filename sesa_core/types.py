@@ -37,11 +37,15 @@ class Target:
 
 @dataclass(frozen=True)
 class ShownCard:
-    """A card as one rollout saw it: its place in the prompt ([S1], ...) and the similarity that chose it."""
+    """A card as one rollout saw it: its place in the prompt ([S1], ...) and the similarity that chose it.
+
+    A `decoy` is an irrelevant card, shown so that the policy learns to pass such cards over; it earns no credit.
+    """
 
     card_id: str
     similarity: float
     text: str
+    decoy: bool = False
 
 
 class TurnKind(StrEnum):

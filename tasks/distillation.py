@@ -47,7 +47,10 @@ async def judge_failure(run_dir: str, failure_id: str, prompt_hash: str, model: 
     reply = await live(run_dir).ask_judge(failure_id)
     if reply.state != ReplyState.OK:
         raise JudgeReplyUnusable(f"{reply.state}: {reply.reason}")
-    return {"status": "ok" if reply.draft else f"no lesson: {reply.reason}", "tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens}
+    return {
+        "status": "ok" if reply.draft else f"no lesson: {reply.reason}",
+        "tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens,
+    }
 
 
 def with_patience(settings: JudgeSettings) -> Task:

@@ -160,6 +160,18 @@ class BankSnapshot:
                 break
         return tuple(chosen)
 
+    def decoys(self, questions: Sequence[str], counts: Sequence[int], rng: np.random.Generator) -> list[tuple[RetrievedCard, ...]]:
+        """For question i `counts[i]` cards drawn from those that are irrelevant to it: below the embedder's floor, no trigger in it."""
+        if not questions or not self.cards:
+            return [() for _ in questions]
+        found = []
+        for question, vector, count in zip(questions, self._vectors(questions), counts, strict=True):
+            near = self._exact(vector, np.arange(len(self.cards)))
+            places = np.flatnonzero((near < self.embedder.floor) & (self._trigger_bonus(question, 1.0) < 0))
+            drawn = rng.permutation(places)[:count].tolist()
+            found.append(tuple(RetrievedCard(self.cards[p], float(near[p])) for p in drawn))
+        return found
+
     def placebo(self, questions: Sequence[str], counts: Sequence[int]) -> list[tuple[RetrievedCard, ...]]:
         """For question i the `counts[i]` least similar cards, least similar first: equal in number, irrelevant in content."""
         if not questions or not self.cards:

@@ -149,9 +149,15 @@ class BankSettings(Section):
     top_k: int = Field(3, ge=0, le=10, description="cards per question")
     utility_weight: float = Field(0.0, ge=0, description="weight of a card's shrunk utility in the rank; 0: similarity alone")
     trigger_weight: float = Field(
-        0.3, ge=0, le=2, description="a card with a trigger keyword in the question counts as half of this nearer, any other as half farther"
+        0.3,
+        ge=0,
+        le=2,
+        description="a card with a trigger keyword in the question counts as half of this nearer, any other as half farther",
     )
     withhold: Literal["none", "half"] = Field("half", description="half: each card is withheld from half of a group's rollouts")
+    decoy_share: float = Field(
+        0.25, ge=0, le=1, description="share of the training rollouts without a card that are shown irrelevant cards instead"
+    )
     seed_path: str | None = Field("builtin", description="YAML folder of seed cards; `builtin`: the ones that ship; empty: none")
     warm_start_path: str | None = Field(None, description="JSONL of cards to start from")
     max_cards: int = Field(800, ge=1, description="cap of the bank")

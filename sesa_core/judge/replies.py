@@ -104,7 +104,10 @@ def _message_text(content: object) -> str:
 
 
 def parse_card(text: str) -> ParsedCard:
-    """The card in a reply; `ok` without one if the judge says that there is no general lesson. Lists longer than the card's limit keep their first entries; any other misfit is `unparsable`."""
+    """The card in a reply; `ok` without one if the judge says that there is no general lesson.
+
+    Lists longer than the card's limit keep their first entries; any other misfit is `unparsable`.
+    """
     text = _THINK.sub("", text)
     if not text.strip():
         return ParsedCard(ReplyState.EMPTY, None, "the reply holds no text")

@@ -5,7 +5,7 @@ needed no help would bias its pass rate upward.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sesa_core.cards.render import Ranked, Style, render_cards
 from sesa_core.rewards.solver import solver_reward
@@ -36,12 +36,37 @@ def withheld_samples(seed: int, problem: Problem, card_id: str, group_size: int,
     return frozenset(int(i) for i in rng.permutation(group_size)[:half])
 
 
-def seats_for(problem: Problem, cards: Sequence[Ranked], group_size: int, style: CardStyle, table: Table, withhold: str) -> list[Seat]:
+@dataclass(frozen=True)
+class Deck:
+    """The cards of one problem: the `relevant` ones that were retrieved, and `decoys` for rollouts that see none of them."""
+
+    relevant: tuple[Ranked, ...] = ()
+    decoys: tuple[Ranked, ...] = ()
+
+
+NO_CARDS = Deck()
+
+
+@dataclass(frozen=True)
+class CardRules:
+    """How a group sees its cards: `withhold` "half" or "none", and the share of card-less rollouts that get the decoys."""
+
+    style: CardStyle
+    withhold: str = "half"
+    decoy_share: float = 0.0
+
+
+def seats_for(problem: Problem, deck: Deck, group_size: int, rules: CardRules, table: Table) -> list[Seat]:
     """One seat per rollout of the problem's group, each with the cards that it may see."""
-    hidden = {c.card.card_id: withheld_samples(table.seed, problem, c.card.card_id, group_size, withhold) for c in cards}
+    ids = [c.card.card_id for c in deck.relevant]
+    hidden = {i: withheld_samples(table.seed, problem, i, group_size, rules.withhold) for i in ids}
+    lots = stream(table.seed, "decoys", problem.problem_id, problem.step).random(group_size)
     seats = []
     for sample in range(group_size):
-        block, shown = style.render([c for c in cards if sample not in hidden[c.card.card_id]])
+        block, shown = rules.style.render([c for c in deck.relevant if sample not in hidden[c.card.card_id]])
+        if not shown and lots[sample] < rules.decoy_share:
+            block, decoys = rules.style.render(deck.decoys)
+            shown = tuple(replace(c, decoy=True) for c in decoys)
         messages = tuple(table.transcript.solver_messages(problem.question, block))
         seats.append(Seat(Role.SOLVER, problem.problem_id, sample, messages, shown))
     return seats
@@ -56,16 +81,10 @@ class SolverRound:
 
 
 def solve(
-    problems: Sequence[Problem],
-    cards: Mapping[str, Sequence[Ranked]],
-    group_size: int,
-    style: CardStyle,
-    table: Table,
-    step: int,
-    withhold: str,
+    problems: Sequence[Problem], decks: Mapping[str, Deck], group_size: int, rules: CardRules, table: Table, step: int
 ) -> SolverRound:
-    """Play every problem `group_size` times. `cards` maps a problem id to its retrieved cards."""
-    seats = [s for p in problems for s in seats_for(p, cards.get(p.problem_id, ()), group_size, style, table, withhold)]
+    """Play every problem `group_size` times. `decks` maps a problem id to its cards."""
+    seats = [s for p in problems for s in seats_for(p, decks.get(p.problem_id, NO_CARDS), group_size, rules, table)]
     played = play(seats, table, ("solve", step))
     groups, dropped = [], {}
     for i, problem in enumerate(problems):

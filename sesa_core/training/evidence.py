@@ -27,9 +27,9 @@ def collect(groups: Sequence[Group], step: int) -> StepEvidence:
 
 
 def _uses(group: Group, step: int) -> Iterable[CardUse]:
-    similarity = {c.card_id: c.similarity for t in group.trajectories for c in t.cards}
+    similarity = {c.card_id: c.similarity for t in group.trajectories for c in t.cards if not c.decoy}
     for card_id in sorted(similarity):
-        saw = [any(c.card_id == card_id for c in t.cards) for t in group.trajectories]
+        saw = [any(c.card_id == card_id and not c.decoy for c in t.cards) for t in group.trajectories]
         yield CardUse(
             event_id=f"use/{step}/{group.problem.problem_id}/{card_id}",
             card_id=card_id,
@@ -61,7 +61,7 @@ def _failure(group: Group, step: int) -> Failure | None:
         queries=worst.queries,
         evidence=worst.evidence,
         problem_evidence=_supporting_passages(group),
-        shown_cards=worst.cards,
+        shown_cards=tuple(c for c in worst.cards if not c.decoy),
         pass_rate=group.pass_rate,
         failed_count=sum(r == 0 for r in group.rewards),
         policy_version=worst.policy_version,

@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean, pstdev
 
 from sesa_core.rollout.proposer import Proposal
-from sesa_core.rollout.solver import SolverRound
+from sesa_core.rollout.solver import Deck, SolverRound
 from sesa_core.rollout.validate import Rejection
-from sesa_core.types import StepEvidence
+from sesa_core.types import StepEvidence, Trajectory
 
 
 def _mean(values: Sequence[float]) -> float:
@@ -18,12 +18,12 @@ def step_metrics(
     proposals: Sequence[Proposal],
     solved: SolverRound,
     evidence: StepEvidence,
-    cards: Mapping[str, Sequence],
+    decks: Mapping[str, Deck],
     updates: Mapping[str, float],
     seconds: Mapping[str, float],
 ) -> dict[str, float]:
     """Flat names: `solver/...`, `proposer/...`, `bank/...`, `seconds/...`. Shares are in [0, 1], lengths in tokens."""
-    metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, cards) | dict(updates)
+    metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, decks) | dict(updates)
     sampled = sum(sum(t.response_mask) for t in _trajectories(proposals, solved))
     generation = seconds.get("propose", 0.0) + seconds.get("solve", 0.0)
     metrics["tokens_per_second"] = sampled / generation if generation else 0.0
@@ -55,8 +55,10 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
     rates = [g.pass_rate for g in solved.groups]
     rewards = [r for g in solved.groups for r in g.rewards]
     played = [t for g in solved.groups for t in g.trajectories]
-    with_cards = [r for g in solved.groups for t, r in zip(g.trajectories, g.rewards, strict=True) if t.cards]
-    without = [r for g in solved.groups for t, r in zip(g.trajectories, g.rewards, strict=True) if not t.cards]
+    arms: dict[str, list[float]] = {"relevant": [], "decoy": [], "none": []}
+    for group in solved.groups:
+        for trajectory, reward in zip(group.trajectories, group.rewards, strict=True):
+            arms[_arm(trajectory)].append(reward)
     histogram = Counter(min(int(rate * 5), 4) for rate in rates)
     metrics = {
         "solver/problems": len(rates),
@@ -70,16 +72,23 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
         "solver/searches": _mean([len(t.queries) for t in played]),
         "solver/response_tokens": _mean([sum(t.response_mask) for t in played]),
         "solver/finished_rate": _mean([t.ending == "finished" for t in played]),
-        "solver/reward_with_cards": _mean(with_cards),
-        "solver/reward_without_cards": _mean(without),
+        "solver/reward_with_cards": _mean(arms["relevant"]),
+        "solver/reward_with_decoys": _mean(arms["decoy"]),
+        "solver/reward_without_cards": _mean(arms["none"]),
     }
     return metrics | {f"solver/pass_rate_bin_{i}": histogram.get(i, 0) for i in range(5)}
 
 
-def _bank_metrics(evidence: StepEvidence, cards: Mapping[str, Sequence]) -> dict[str, float]:
+def _arm(trajectory: Trajectory) -> str:
+    if not trajectory.cards:
+        return "none"
+    return "decoy" if trajectory.cards[0].decoy else "relevant"
+
+
+def _bank_metrics(evidence: StepEvidence, decks: Mapping[str, Deck]) -> dict[str, float]:
     return {
-        "bank/cards_per_question": _mean([len(c) for c in cards.values()]),
-        "bank/questions_with_cards": _mean([bool(c) for c in cards.values()]),
+        "bank/cards_per_question": _mean([len(d.relevant) for d in decks.values()]),
+        "bank/questions_with_cards": _mean([bool(d.relevant) for d in decks.values()]),
         "bank/failures": len(evidence.failures),
         "bank/uses": len(evidence.uses),
     }

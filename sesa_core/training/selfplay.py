@@ -15,7 +15,7 @@ from sesa_core.config.models import RunConfig
 from sesa_core.policy.base import Engine
 from sesa_core.rollout.loop import Table
 from sesa_core.rollout.pool import ProblemPool
-from sesa_core.rollout.solver import CardStyle
+from sesa_core.rollout.solver import CardRules, CardStyle
 from sesa_core.rollout.targets import TargetSampler
 from sesa_core.rollout.transcript import Transcript
 from sesa_core.rollout.verify import Verifier
@@ -65,6 +65,7 @@ class SelfPlay:
     def table(self, role: Role) -> Table:
         return Table(self.engines[role], self.transcript, self.search, self.config.search.top_k, self.config.rollout, self.config.seed)
 
-    def card_style(self) -> CardStyle:
+    def card_rules(self) -> CardRules:
         bank = self.config.bank
-        return CardStyle(bank.card_style, bank.card_tokens, lambda text: len(self.transcript.encode(text)))
+        style = CardStyle(bank.card_style, bank.card_tokens, lambda text: len(self.transcript.encode(text)))
+        return CardRules(style, bank.withhold, bank.decoy_share)

@@ -9,11 +9,10 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import perf_counter
 
-from sesa_core.cards.render import Ranked
 from sesa_core.rewards.proposer import proposer_reward
 from sesa_core.rng import stream
 from sesa_core.rollout.proposer import Proposal, propose, validate
-from sesa_core.rollout.solver import SolverRound, solve
+from sesa_core.rollout.solver import Deck, SolverRound, solve
 from sesa_core.training.evidence import collect
 from sesa_core.training.grpo import ScoredRollout, build_rows
 from sesa_core.training.metrics import step_metrics
@@ -79,22 +78,14 @@ def play_step(game: SelfPlay, step: int, announce: Callable[[str], None] = lambd
     game.state.pool.begin_step(step)
     problems = choose_problems(game, proposals, step)
     clock.enter("retrieve")
-    cards = retrieve_cards(game, problems)
+    decks = retrieve_cards(game, problems, step)
     clock.enter("solve")
-    solved = solve(
-        problems,
-        cards,
-        game.config.selfplay.solver_group,
-        game.card_style(),
-        game.table(Role.SOLVER),
-        step,
-        game.config.bank.withhold,
-    )
+    solved = solve(problems, decks, game.config.selfplay.solver_group, game.card_rules(), game.table(Role.SOLVER), step)
     updates = update_policies(game, proposals, solved, clock)
     clock.enter("")
     remember(game, solved.groups, step)
     evidence = collect(solved.groups, step)
-    metrics = step_metrics(proposals, solved, evidence, cards, updates, clock.seconds)
+    metrics = step_metrics(proposals, solved, evidence, decks, updates, clock.seconds)
     return StepRecord(step, tuple(proposals), solved, evidence, metrics)
 
 
@@ -108,13 +99,14 @@ def choose_problems(game: SelfPlay, proposals: Sequence[Proposal], step: int) ->
     return valid + [replace(p, origin="pool", step=step) for p in pooled]
 
 
-def retrieve_cards(game: SelfPlay, problems: Sequence[Problem]) -> dict[str, tuple[Ranked, ...]]:
+def retrieve_cards(game: SelfPlay, problems: Sequence[Problem], step: int) -> dict[str, Deck]:
     """Cards for every problem in one batch from the frozen snapshot; never a card that came from the problem itself."""
     bank = game.config.bank
     if game.snapshot is None or not problems or not bank.top_k:
         return {}
+    questions = [p.question for p in problems]
     found = game.snapshot.retrieve(
-        [p.question for p in problems],
+        questions,
         top_k=bank.top_k,
         floor=bank.floor,
         exclude_sources=[(p.problem_id,) for p in problems],
@@ -122,11 +114,17 @@ def retrieve_cards(game: SelfPlay, problems: Sequence[Problem]) -> dict[str, tup
         utility_weight=bank.utility_weight,
         trigger_weight=bank.trigger_weight,
     )
-    return {p.problem_id: tuple(hits) for p, hits in zip(problems, found, strict=True)}
+    rng = stream(game.config.seed, "decoys", step)
+    counts = [len(hits) or int(rng.integers(1, bank.top_k + 1)) for hits in found]
+    decoys = game.snapshot.decoys(questions, counts, rng) if bank.decoy_share else [()] * len(problems)
+    return {p.problem_id: Deck(tuple(hits), tuple(others)) for p, hits, others in zip(problems, found, decoys, strict=True)}
 
 
 def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound, clock: Clock) -> dict[str, float]:
-    """One GRPO update per role in the configured order, then fresh weights for the generators. A batch without a live group updates nothing."""
+    """One GRPO update per role in the configured order, then fresh weights for the generators.
+
+    A batch without a live group updates nothing.
+    """
     scored = {Role.SOLVER: score_solver(solved.groups), Role.PROPOSER: score_proposals(game, proposals, solved)}
     metrics: dict[str, float] = {}
     for name in game.config.selfplay.update_order:

@@ -61,9 +61,7 @@ class EntityCollector:
 
 def resolve_links(raw: Mapping[str, RawCountry]) -> dict[str, dict[str, str]]:
     """Country -> link -> partner, only partners that are countries of this world."""
-    return {
-        name: {link: p for link in LINKS if (p := c.partners.get(link, "")) in raw and p != name} for name, c in raw.items()
-    }
+    return {name: {link: p for link in LINKS if (p := c.partners.get(link, "")) in raw and p != name} for name, c in raw.items()}
 
 
 def add_cities(collector: EntityCollector, raw: Mapping[str, RawCountry], iso: Mapping[str, str], limit: int) -> None:

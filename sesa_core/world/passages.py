@@ -73,14 +73,20 @@ def _entity_rows(entity: Entity, country: Country) -> list[tuple[str, str, str]]
     note = entity.note.split("|")
     match entity.kind:
         case "person":
-            return [(f"{name} work", f"A {note[0]}.", note[0]), (f"{name} life", f"Home country {home}. Born {note[1]}.", f"{home} {note[1]}")]
+            return [
+                (f"{name} work", f"A {note[0]}.", note[0]),
+                (f"{name} life", f"Home country {home}. Born {note[1]}.", f"{home} {note[1]}"),
+            ]
         case "element":
             return [
                 (f"{name} chemistry", f"Symbol {note[0]}. Period {note[1]}.", note[0]),
                 (f"{name} discovery", f"Found in {home}. Year {note[2]}.", f"{home} {note[2]}"),
             ]
         case "river":
-            return [(f"{name} water", "A river.", "river"), (f"{name} course", f"Flows in {home}, {country.continent}.", f"{home} {country.continent}")]
+            return [
+                (f"{name} water", "A river.", "river"),
+                (f"{name} course", f"Flows in {home}, {country.continent}.", f"{home} {country.continent}"),
+            ]
         case "city":
             return [(name, f"City in {home}, {country.continent}.", f"{home} {country.continent}")]
         case "mountain":
@@ -93,7 +99,7 @@ def _entity_rows(entity: Entity, country: Country) -> list[tuple[str, str, str]]
 
 
 def _listing_rows(countries: Mapping[str, Country], entities: Sequence[Entity], rng: np.random.Generator) -> list[tuple[str, str, str]]:
-    """"Chad places" and "Chad people": a few of a country's entities, drawn once."""
+    """ "Chad places" and "Chad people": a few of a country's entities, drawn once."""
     owned: dict[tuple[str, str], list[Entity]] = defaultdict(list)
     for entity in entities:
         owned[entity.country, entity.kind].append(entity)

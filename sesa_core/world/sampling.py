@@ -102,5 +102,3 @@ def evaluation_questions(world: World, split: str, count: int) -> list[Question]
             asked.add(question.resolution.chain)
             found[question.text] = question
     return list(found.values())
-
-

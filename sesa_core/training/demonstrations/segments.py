@@ -77,4 +77,3 @@ def scramble(
             text = head + " ".join(f"{labels[i]}: {facts[i][1]}." for i in order) + "</information>"
         out.append((role, text))
     return out
-

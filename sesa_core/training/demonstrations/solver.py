@@ -7,10 +7,20 @@ random). Wrong answers are always given the same way, so that they do not drown 
 """
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from sesa_core.training.demonstrations import cards as deck
 from sesa_core.training.demonstrations.habits import SKIPPED_LINK, STOPPING_KINDS, WRONG_SECTIONS, Habits
-from sesa_core.training.demonstrations.segments import Segment, answer_turn, scramble, search_turn, shown_values, solver_prompt, substitute
+from sesa_core.training.demonstrations.segments import (
+    PROMPT,
+    Segment,
+    answer_turn,
+    scramble,
+    search_turn,
+    shown_values,
+    solver_prompt,
+    substitute,
+)
 from sesa_core.training.demonstrations.words import Words
 from sesa_core.world.entities import Entity
 from sesa_core.world.load import World
@@ -24,7 +34,14 @@ KNOWN_RELATIONS = tuple(r for r in RELATIONS if r not in HELD_OUT_RELATIONS)
 MOVABLE_RELATIONS = tuple(r for r in KNOWN_RELATIONS if RELATION_SECTION[r] != LINK_SECTION)
 KNOWN_KINDS = tuple(k for k in KINDS if k not in HELD_OUT_KINDS)
 _VOCABULARY = frozenset((*RELATIONS, *SECTIONS, *LINKS, *KINDS))
-_HOMES = ("Home country {c}. Born {y}.", "Found in {c}. Year {y}.", "Flows in {c}, {k}.", "{w} in {c}. {v} {y}.", "{w} of {c}, {k}.", "{w} {v} {c}.")
+_HOMES = (
+    "Home country {c}. Born {y}.",
+    "Found in {c}. Year {y}.",
+    "Flows in {c}, {k}.",
+    "{w} in {c}. {v} {y}.",
+    "{w} of {c}, {k}.",
+    "{w} {v} {c}.",
+)
 MAX_SEARCHES = 4  # as in the preset of the embedded world
 _MODES = ("known", "known", "known", "override", "held", "fake", "fake", "kind")
 
@@ -44,6 +61,11 @@ class Scene:
         return RELATION_SECTION[self.chain.relation]
 
     @property
+    def asked(self) -> str:
+        """The relation as the question names it."""
+        return self.mapping.get(self.chain.relation, self.chain.relation)
+
+    @property
     def told(self) -> set[str]:
         """Triggers of the cards that are about this question."""
         return {trigger for trigger, _ in self.cards}
@@ -60,15 +82,17 @@ class SolverDemonstrations:
         mode = "unknown" if words.chance(habits.unknown) else words.pick(_MODES)
         scene = self._scene(mode, easy)
         turns, answer = self._play(scene, habits)
-        self._add_irrelevant_cards(scene, habits)
-        template = int(words.rng.integers(len(TEMPLATES)))
-        prompt = solver_prompt(phrase(scene.chain, template), deck.render(scene.cards))
-        if scene.mapping or words.chance(0.75):
-            self._rename_names(scene, turns)
-        segments = substitute([prompt, *turns, answer_turn(answer)], scene.mapping)
-        asked = scene.mapping.get(scene.chain.relation, scene.chain.relation)
+        rename = bool(scene.mapping) or words.chance(0.75)
+        # Labels first, while they are still the world's own: a held-out one must leave its true section before another
+        # relation may take its name.
         share = 0.5 if words.chance(0.8) else 0.0
-        return scramble(segments, {asked, *LINKS}, HELD_OUT_RELATIONS, self._other_label, words.rng, share)
+        keep = {scene.chain.relation, *LINKS}
+        turns = scramble(turns, keep, HELD_OUT_RELATIONS, partial(self._other_label, scene), words.rng, share)
+        if rename:
+            self._rename_names(scene, turns)
+        question = substitute([solver_prompt(phrase(scene.chain, int(words.rng.integers(len(TEMPLATES)))))], scene.mapping)[0][1]
+        played = substitute([*turns, answer_turn(answer)], scene.mapping)
+        return [(PROMPT, "".join(f"{card}\n" for card in self._cards(scene, habits)) + question), *played]
 
     def _scene(self, mode: str, easy: bool) -> Scene:
         words = self.words
@@ -160,9 +184,9 @@ class SolverDemonstrations:
         if not bare:
             return scene.path, search_turn(entity_query(entity), entity_document(self.world, entity))
         first = self.world.entities_by_name[entity.name][0]
-        if self.world.split_of(first.country) != "train":  # never show another split's facts
-            return scene.path, search_turn(entity_query(entity), entity_document(self.world, entity))
         path = walk(self.world, Chain(scene.chain.relation, first.country, scene.chain.links))
+        if any(self.world.split_of(c) != "train" for c in path or (first.country,)):  # never show another split's facts
+            return scene.path, search_turn(entity_query(entity), entity_document(self.world, entity))
         return path, search_turn(entity.name, entity_document(self.world, first))
 
     def _strange_home(self, entity: Entity) -> Document:
@@ -210,13 +234,16 @@ class SolverDemonstrations:
         return search_turn(title, self.world.documents_by_title[title][0])
 
     # ---- rewriting
-    def _add_irrelevant_cards(self, scene: Scene, habits: Habits) -> None:
+    def _cards(self, scene: Scene, habits: Habits) -> list[str]:
+        """The cards that tell, rewritten like the rest, among irrelevant ones, which are not: they must not name by chance
+        the section of a held-out relation."""
         words, chain = self.words, scene.chain
-        used = scene.told | {chain.relation, scene.mapping.get(chain.relation, ""), *chain.links, "city"}
+        used = scene.told | {chain.relation, scene.asked, *chain.links, "city"}
         used |= {chain.entity.kind, scene.mapping.get(chain.entity.kind, "")} if chain.entity else set()
-        total = words.pick(habits.crowd if scene.cards else habits.crowd_without)
-        scene.cards += [deck.irrelevant_card(words, used) for _ in range(max(0, total - len(scene.cards)))]
-        scene.cards = [scene.cards[i] for i in words.rng.permutation(len(scene.cards))]
+        own = [tuple(text for _, text in substitute([("", t) for t in card], scene.mapping)) for card in scene.cards]
+        total = words.pick(habits.crowd if own else habits.crowd_without)
+        shown = own + [deck.irrelevant_card(words, used) for _ in range(max(0, total - len(own)))]
+        return deck.render([shown[i] for i in words.rng.permutation(len(shown))])
 
     def _rename_names(self, scene: Scene, turns: list[Segment]) -> None:
         """New names for everything on the chain and for most values shown: were only the answer renamed, the one strange
@@ -230,10 +257,10 @@ class SolverDemonstrations:
         if chain.entity:
             scene.mapping[chain.entity.name] = words.name()
 
-    def _other_label(self, section: str) -> str:
-        """A label nobody asks for; now and then a held-out one, never in its own section."""
-        words = self.words
-        foreign = [r for r in sorted(HELD_OUT_RELATIONS) if RELATION_SECTION[r] != section]
+    def _other_label(self, scene: Scene, section: str) -> str:
+        """A label nobody asks for; now and then a held-out one, never in its own section, and never the asked one."""
+        words, shown = self.words, scene.mapping.get(section, section)
+        foreign = [r for r in sorted(HELD_OUT_RELATIONS) if RELATION_SECTION[r] != shown and r != scene.asked]
         return words.pick(foreign) if words.chance(0.2) else words.label()
 
 

@@ -49,9 +49,7 @@ class Words:
 
     def label(self) -> str:
         """A relation that nobody knows: one or two words."""
-        return " ".join(
-            self.pick(self._lower) if self._lower and self.chance(0.6) else self.word() for _ in range(1 + self.chance(0.5))
-        )
+        return " ".join(self.pick(self._lower) if self._lower and self.chance(0.6) else self.word() for _ in range(1 + self.chance(0.5)))
 
     def value(self) -> str:
         """Something that a fact may hold: a real value (lower case, numbers and dates among them) or a name."""

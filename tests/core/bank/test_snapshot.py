@@ -136,3 +136,13 @@ def test_a_bank_without_cards_retrieves_nothing():
     empty = BankSnapshot([], np.zeros((0, 256), np.float32), embedder(), None)
     assert empty.retrieve([ASKED], top_k=3) == [()]
     assert empty.placebo([ASKED], [3]) == [()]
+
+
+def test_decoys_are_drawn_from_irrelevant_cards_alone():
+    near = {h.card.card_id: h.similarity for h in snapshot().retrieve([ASKED], top_k=99, floor=-1.0)[0]}
+    allowed = {i for i, v in near.items() if v < embedder().floor and i != "card-anthem"}
+    drawn = {h.card.card_id for seed in range(40) for h in snapshot().decoys([ASKED], [2], np.random.default_rng(seed))[0]}
+    assert drawn == allowed
+    assert snapshot().decoys([ASKED], [0], np.random.default_rng(0)) == [()]
+    again = [ids(snapshot().decoys([ASKED], [3], np.random.default_rng(7))[0]) for _ in range(2)]
+    assert again[0] == again[1] and len(set(again[0])) == 3

@@ -61,11 +61,11 @@ def test_the_shipped_model_is_a_small_llama_with_tied_embeddings():
 
 
 def test_only_the_models_own_segments_are_masked_in(tokenizer):
-    ids, mask = encode_segments(
-        tokenizer, [("prompt", "Question: x\n"), ("model", "<search>Chad</search>"), ("environment", "<information>Chad.</information>")]
-    )
+    segments = [("prompt", "Question: x\n"), ("model", "<search>Chad</search>"), ("environment", "<information>Chad.</information>")]
+    (ids, mask), (short, _) = encode_segments(tokenizer, [segments, segments[:1]])
     own = tokenizer.encode("<search>Chad</search>", add_special_tokens=False)
     assert [i for i, m in zip(ids, mask, strict=True) if m] == own
+    assert ids[: len(short)] == short
 
 
 def test_a_policy_saved_is_the_policy_loaded(tmp_path):

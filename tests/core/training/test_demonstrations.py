@@ -76,8 +76,7 @@ def test_no_demonstration_opens_or_names_the_true_section_of_a_held_out_relation
         for relation in HELD_OUT_RELATIONS:
             section = RELATION_SECTION[relation]
             assert f'{relation}: search "{{country}} {section}"' not in text
-            asked = segments[0][1].startswith("Target: " + relation) or f"the {relation} of" in text
-            assert not (asked and re.search(rf"<information>[^<]* {section}\. [^<]*\b{relation}: ", text)), text
+            assert not re.search(rf"<information>[^<]* {section}\. [^<]*\b{relation}: ", text), text
         for kind in HELD_OUT_KINDS:
             assert f"{{{kind}}} {KINDS[kind].section}" not in text
 
@@ -95,7 +94,7 @@ def test_habits_are_the_more_likely_behaviour_and_the_right_one_is_not_rare(demo
     monkeypatch.setattr("sesa_core.training.demonstrations.solver._MODES", ("known",))
     habits = Habits(wrong_section=OPEN.wrong_section, stop=OPEN.stop, skip_link=OPEN.skip_link, bare_namesake=OPEN.bare_namesake)
     seen = {"wrong": Counter(), "stop": Counter()}
-    for _ in range(4000):
+    for _ in range(6000):
         segments = solver.draw(habits)
         if "[S1]" in segments[0][1]:
             continue
@@ -106,8 +105,8 @@ def test_habits_are_the_more_likely_behaviour_and_the_right_one_is_not_rare(demo
         if found.chain.shape == "entity" and found.chain.entity.kind in STOPPING_KINDS and found.relation not in WRONG_SECTIONS:
             seen["stop"][right] += 1
     for counts in seen.values():
-        assert counts.total() > 60
-        assert 0.44 < counts[False] / counts.total() < 0.70
+        assert counts.total() > 40
+        assert 0.4 < counts[False] / counts.total() < 0.8
 
 
 def test_wrong_sections_are_wrong_and_of_known_relations():
@@ -165,10 +164,10 @@ def test_muon_descends():
     torch.manual_seed(0)
     weight = torch.nn.Parameter(torch.randn(6, 4))
     goal = torch.randn(6, 4)
-    optimizer = Muon([weight], lr=0.05)
+    optimizer = Muon([weight], lr=0.2, weight_decay=0.0)
     first = (weight - goal).square().mean().item()
     for _ in range(60):
         optimizer.zero_grad()
         (weight - goal).square().mean().backward()
         optimizer.step()
-    assert (weight - goal).square().mean().item() < 0.3 * first
+    assert (weight - goal).square().mean().item() < 0.1 * first

@@ -35,6 +35,13 @@ def test_a_use_splits_the_group_into_those_that_saw_the_card_and_those_that_did_
     assert uses["c2"].substantive  # rollout 1 answered on evidence
 
 
+def test_a_decoy_earns_no_credit_and_is_not_held_against_the_bank():
+    decoy = ShownCard("c9", 0.1, "[S1] z", decoy=True)
+    group = Group(PROBLEM, (rollout(0, "gold", cards=[decoy]), rollout(1, "bad", cards=[decoy])), (1.0, 0.0))
+    evidence = collect([group], step=1)
+    assert evidence.uses == () and evidence.failures[0].shown_cards == ()
+
+
 def test_one_failure_per_problem_the_longest_evidence():
     (failure,) = collect([GROUP], step=3).failures
     assert failure.answer == "bad" and failure.evidence == (SHORT, LONG) and failure.shown_cards == ()

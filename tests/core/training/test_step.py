@@ -20,7 +20,13 @@ TARGETS = [Target(c, f"{c.lower()}ian", 1, relation="currency") for c in COUNTRI
 TOKENIZER = small_tokenizer()
 CONFIG = RunConfig.model_validate(
     {
-        "rollout": {"profile": "tiny", "max_searches": 2, "max_context": 400, "solver": {"max_new_tokens": 60}, "proposer": {"max_new_tokens": 80}},
+        "rollout": {
+            "profile": "tiny",
+            "max_searches": 2,
+            "max_context": 400,
+            "solver": {"max_new_tokens": 60},
+            "proposer": {"max_new_tokens": 80},
+        },
         "selfplay": {"targets": 2, "proposals_per_target": 2, "problems": 4, "solver_group": 4, "steps_per_segment": 2, "segments": 2},
         "bank": {"enabled": False},
     }
@@ -68,7 +74,12 @@ def test_a_step_trains_both_roles_on_the_rewards_it_counts():
     record = play_step(g, 1)
     valid = {p.problem.problem_id for p in record.proposals if p.problem}
     assert record.metrics["proposer/posed"] == 4
-    assert record.metrics["proposer/valid"] + record.metrics["proposer/rejected/wrong_answer"] + record.metrics["proposer/rejected/near_duplicate"] == 4
+    assert (
+        record.metrics["proposer/valid"]
+        + record.metrics["proposer/rejected/wrong_answer"]
+        + record.metrics["proposer/rejected/near_duplicate"]
+        == 4
+    )
     assert {grp.problem.problem_id for grp in record.round.groups} == valid
     rewards = [r for grp in record.round.groups for r in grp.rewards]
     assert record.metrics["solver/reward"] == pytest.approx(sum(rewards) / len(rewards))
