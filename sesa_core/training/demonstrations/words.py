@@ -6,9 +6,10 @@ import numpy as np
 from transformers import PreTrainedTokenizerFast
 
 from sesa_core.world.load import World
-from sesa_core.world.schema import HELD_OUT_RELATIONS, SECTIONS
+from sesa_core.world.schema import HELD_OUT_KINDS, HELD_OUT_RELATIONS, SECTIONS
 
 _SYLLABLES = ("ka", "lo", "mi", "ren", "tu", "zo", "bel", "ash", "qui", "dor", "ny", "vex", "pa", "sho", "ul", "gra", "sto", "ing")
+_RESERVED = frozenset((*SECTIONS, *HELD_OUT_RELATIONS, *HELD_OUT_KINDS))  # never made up by chance
 
 
 class Words:
@@ -24,8 +25,7 @@ class Words:
         self.names = sorted({e.name for e in world.entities if e.country in train} | train)
         self.values = sorted({v for n in train for r, v in world.countries[n].facts.items() if r not in HELD_OUT_RELATIONS})
         texts = (d.text for d in world.documents)
-        reserved = set(SECTIONS)
-        self.plain = sorted({w for t in texts for w in re.findall(r"\b[a-z]{4,10}\b", t)} - reserved)
+        self.plain = sorted({w for t in texts for w in re.findall(r"\b[a-z]{4,10}\b", t)} - _RESERVED)
         self._upper: list[str] = []
         self._lower: list[str] = []
         self._tails: list[str] = []
@@ -33,7 +33,7 @@ class Words:
     def learn_vocabulary(self, tokenizer: PreTrainedTokenizerFast) -> None:
         tokens = [tokenizer.decode([i]) for i in range(len(tokenizer))]
         self._upper = [t[1:] for t in tokens if re.fullmatch(r" [A-Z][A-Za-z'-]*", t)]
-        self._lower = [t[1:] for t in tokens if re.fullmatch(r" [a-z]{3,}", t)]
+        self._lower = [t[1:] for t in tokens if re.fullmatch(r" [a-z]{3,}", t) and t[1:] not in _RESERVED]
         self._tails = [t for t in tokens if re.fullmatch(r"[a-z]+| [A-Za-z][a-z]+", t)]
 
     def pick(self, options):
