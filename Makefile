@@ -52,5 +52,5 @@ $(STAMP): pyproject.toml $(CONSTRAINTS)
 	  { $(PIP) $$index $(TORCH) >>$(LOG) 2>&1 || { [ -n "$$index" ] && $(PIP) $(TORCH) >>$(LOG) 2>&1; }; } \
 	  || { tail -n 20 $(LOG) >&2; exit 1; }
 	@echo "  2 of 2: SESA and everything else"
-	@$(PIP) -c $(CONSTRAINTS) -e '.[dev]' >>$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; exit 1; }
+	@$(PIP) -c $(CONSTRAINTS) -e '.[dev,world]' >>$(LOG) 2>&1 || { tail -n 20 $(LOG) >&2; exit 1; }
 	@touch $@

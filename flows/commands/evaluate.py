@@ -26,13 +26,14 @@ def evaluate(
     from sesa_core.config.load import load_config
     from sesa_core.report.pace import Pace
     from sesa_core.report.summary import evaluation_table
-    from sesa_core.report.terminal import PlainDisplay
+    from sesa_core.report.terminal import PlainDisplay, captured_output
     from sesa_core.training.run_folder import find_run
 
     folder = find_run(runs_dir, run)
     config = load_config(file=folder.config_file, overrides=[*(overrides or ()), f"runs_dir={runs_dir}"])
-    display = PlainDisplay(lambda line: typer.echo(line, err=True), Pace(0, 0, {}))
-    report = measure_boundary(folder, config, at, display)
+    with captured_output(folder.log_file) as screen:  # verl prints to standard output when an engine is built
+        display = PlainDisplay(lambda line: None if as_json else print(line, file=screen, flush=True), Pace(0, 0, {}))
+        report = measure_boundary(folder, config, at, display)
     if as_json:
         print_json(report)
         return
