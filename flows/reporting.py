@@ -22,7 +22,7 @@ def expected_work(run: LiveRun) -> tuple[int, int, Counter[str]]:
     plan, done = run.config.selfplay, max(0, run.last_segment())
     ahead = range(done + 1, plan.segments + 1)
     evaluations = sum(map(run.evaluation_due, ahead)) + sum(not run.folder.evaluation_file(k).exists() for k in (0, plan.segments))
-    stages = Counter(evaluate=evaluations, distil=len(ahead), boundary=len(ahead))
+    stages = Counter({"evaluate greedy": evaluations, "evaluate sampled": evaluations, "distil": len(ahead), "boundary": len(ahead)})
     return plan.segments * plan.steps_per_segment, done * plan.steps_per_segment, stages
 
 

@@ -30,7 +30,6 @@ from sesa_core.evaluation.runner import EvaluationQuestion, evaluate
 from sesa_core.judge.base import Distillation, Judge
 from sesa_core.report.terminal import Display
 from sesa_core.rollout.loop import Table
-from sesa_core.rollout.solver import CardStyle
 from sesa_core.rollout.verify import Verifier
 from sesa_core.training.checkpoint import read_state
 from sesa_core.training.host import Host
@@ -235,12 +234,15 @@ class LiveRun:
 
     def measure(self, segment: int) -> dict[str, Any]:
         """As `evaluate`, without looking at or leaving a file."""
-        self.display.stage("evaluate", f"evaluating {len(self.world.questions)} held-out questions after segment {segment}")
+        count = len(self.world.questions)
+
+        def announce(mode: str) -> None:
+            how = {"greedy": "greedy", "sampled": "at temperature 1"}[mode]
+            self.display.stage(f"evaluate {mode}", f"evaluating {count} held-out questions after segment {segment}, {how}")
+
         self.stand_at(segment)
         snapshot = BankSnapshot.open(self.store, self.segment_row(segment).boundary_id)
-        bank = self.config.bank
-        style = CardStyle(bank.card_style, bank.card_tokens, lambda text: len(self.solver_table.transcript.encode(text)))
-        return evaluate(self.world.questions, self.solver_table, style, snapshot, self.config).as_dict()
+        return evaluate(self.world.questions, self.solver_table, snapshot, self.config, announce).as_dict()
 
 
 _OPEN: dict[Path, LiveRun] = {}

@@ -14,7 +14,9 @@ from enum import StrEnum
 from typing import Annotated, Any, Protocol, Self, Union, get_args, get_origin
 
 import pyarrow as pa
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+
+from sesa_core.errors import ConfigError
 
 SCHEMA_VERSION = 1
 CATEGORIES = (
@@ -167,6 +169,18 @@ def card_from_draft(draft: DraftFields, *, card_id: str, origin: Origin, example
     content = {name: getattr(draft, name) for name in CONTENT_FIELDS if name != "example_question"}
     example = " ".join(example_question.split())[:EXAMPLE_CHARS].strip()
     return SkillCard(**content, card_id=card_id, origin=origin, example_question=example, **provenance)
+
+
+def written_card(where: str, fields: Mapping[str, Any]) -> SkillCard:
+    """The card that a person's file holds at `where`. Raises ConfigError naming place, card and field."""
+    try:
+        return SkillCard.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"])) or "the card"
+        value = first["input"] if first["loc"] and first["type"] != "missing" else None
+        shown = value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
+        raise ConfigError(f"{where}: card {fields.get('card_id', '(without id)')}: {field}", shown, first["msg"]) from error
 
 
 def card_from_row(row: Mapping[str, Any]) -> SkillCard:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from pydantic import ValidationError
 
-from sesa_core.cards.schema import Origin, SkillCard
+from sesa_core.cards.schema import Origin, SkillCard, written_card
 from sesa_core.errors import ConfigError
 
 SEED_FIELDS = (
@@ -62,14 +61,4 @@ def _seed_card(name: str, fields: dict[str, Any]) -> SkillCard:
         raise ConfigError(f"{where}: {unknown}", fields.get(unknown), f"a seed card's fields are {', '.join(SEED_FIELDS)}")
     if not fields.get("why"):
         raise ConfigError(f"{where}: why", fields.get("why"), "every seed card says why it is there")
-    try:
-        return SkillCard.model_validate(fields | {"origin": Origin.SEED})
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "the card"
-        value = first["input"] if first["loc"] and first["type"] != "missing" else None
-        raise ConfigError(f"{where}: {field}", _short(value), first["msg"]) from error
-
-
-def _short(value: object) -> object:
-    return value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
+    return written_card(name, fields | {"origin": Origin.SEED})

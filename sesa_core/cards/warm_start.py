@@ -7,9 +7,7 @@ Invariant: every line is a valid card or the whole file is refused, with line, c
 import json
 from pathlib import Path
 
-from pydantic import ValidationError
-
-from sesa_core.cards.schema import SkillCard
+from sesa_core.cards.schema import SkillCard, written_card
 from sesa_core.errors import ConfigError
 
 
@@ -37,9 +35,4 @@ def _card(where: str, line: str) -> SkillCard:
     if not isinstance(fields, dict):
         raise ConfigError(where, line[:60], "each line must be one JSON object")
     fields.pop("content_hash", None)  # follows from the content
-    try:
-        return SkillCard.model_validate(fields)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"])) or "card"
-        raise ConfigError(f"{where}: card {fields.get('card_id', '(without id)')}: {field}", first["input"], first["msg"]) from error
+    return written_card(where, fields)

@@ -13,7 +13,7 @@ from sesa_core.config.models import RunConfig, SamplingSettings
 from sesa_core.evaluation.arms import cards_for_arm
 from sesa_core.evaluation.metrics import wilson_interval
 from sesa_core.rollout.loop import Seat, Table, play
-from sesa_core.rollout.solver import CardStyle
+from sesa_core.rollout.solver import CardStyle, card_style
 from sesa_core.text.normalize import matches
 from sesa_core.types import Ending, Role, Trajectory
 
@@ -63,20 +63,21 @@ class EvaluationReport:
 def evaluate(
     questions: Sequence[EvaluationQuestion],
     table: Table,
-    style: CardStyle,
     snapshot: BankSnapshot | None,
     config: RunConfig,
-    announce: Callable[[str], None] = lambda phase: None,
+    announce: Callable[[str], None] = lambda mode: None,
 ) -> EvaluationReport:
     """Every arm of `config.evaluation`, one greedy rollout and `samples` at temperature 1 per question.
 
-    `table` is the solver's; its sampling settings are replaced by the protocol's.
+    `announce` is told when "greedy" and "sampled" play begins. `table` is the solver's; its sampling settings are replaced
+    by the protocol's.
     """
     settings = config.evaluation
     cards = {arm: cards_for_arm(arm, [q.question for q in questions], snapshot, config.bank) for arm in settings.arms}
+    style = card_style(config.bank, table.transcript)
     played: dict[str, list[list[Trajectory]]] = {}
     for mode, samples in (("greedy", 1), ("sampled", settings.samples)):
-        announce(f"evaluate {mode}")
+        announce(mode)
         mode_table = _table_for(table, mode)
         for arm, trajectories in _play_arms(questions, cards, samples, style, mode_table, mode).items():
             played.setdefault(arm, []).append(trajectories)

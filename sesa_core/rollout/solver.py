@@ -8,9 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sesa_core.cards.render import Ranked, Style, render_cards
+from sesa_core.config.models import BankSettings
 from sesa_core.rewards.solver import solver_reward
 from sesa_core.rng import stream
 from sesa_core.rollout.loop import Seat, Table, play
+from sesa_core.rollout.transcript import Transcript
 from sesa_core.types import Ending, Group, Problem, Role, ShownCard, Trajectory
 
 
@@ -25,6 +27,11 @@ class CardStyle:
     def render(self, cards: Sequence[Ranked]) -> tuple[str, tuple[ShownCard, ...]]:
         """The block of text (empty for no cards) and what was shown, in order."""
         return render_cards(cards, self.style, self.max_tokens, self.count_tokens)
+
+
+def card_style(bank: BankSettings, transcript: Transcript) -> CardStyle:
+    """How the bank's settings have cards written, measured in the tokens of the transcript's policy."""
+    return CardStyle(bank.card_style, bank.card_tokens, lambda text: len(transcript.encode(text)))
 
 
 def withheld_samples(seed: int, problem: Problem, card_id: str, group_size: int, withhold: str) -> frozenset[int]:

@@ -15,7 +15,7 @@ from sesa_core.config.models import RunConfig
 from sesa_core.policy.base import Engine
 from sesa_core.rollout.loop import Table
 from sesa_core.rollout.pool import ProblemPool
-from sesa_core.rollout.solver import CardRules, CardStyle
+from sesa_core.rollout.solver import CardRules, card_style
 from sesa_core.rollout.targets import TargetSampler
 from sesa_core.rollout.transcript import Transcript
 from sesa_core.rollout.verify import Verifier
@@ -67,5 +67,4 @@ class SelfPlay:
 
     def card_rules(self) -> CardRules:
         bank = self.config.bank
-        style = CardStyle(bank.card_style, bank.card_tokens, lambda text: len(self.transcript.encode(text)))
-        return CardRules(style, bank.withhold, bank.decoy_share)
+        return CardRules(card_style(bank, self.transcript), bank.withhold, bank.decoy_share)

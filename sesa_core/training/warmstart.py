@@ -27,7 +27,7 @@ class WarmStartSettings:
     """`steps` optimizer steps of `rows` demonstrations; `clean_share` of them before the habits start."""
 
     seed: int = 0
-    steps: int = 2200
+    steps: int = 3200
     rows: int = 32
     clean_share: float = 0.65
     easy_share: float = 0.25
@@ -40,7 +40,7 @@ class WarmStartSettings:
 
 
 def warm_start(out_dir: Path, world: World, settings: WarmStartSettings = WarmStartSettings(), log: Callable[[str], None] = print) -> None:  # noqa: B008
-    """Train and write the policy folder (about ten minutes on two idle cores)."""
+    """Train and write the policy folder (about half an hour on two idle cores)."""
     trainer = WarmStartTrainer(world, settings, log)
     trainer.run(settings.steps)
     save_policy(Path(out_dir), trainer.model, trainer.tokenizer)

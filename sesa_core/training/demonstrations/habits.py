@@ -41,11 +41,11 @@ class Habits:
 
 CLEAN = Habits()
 OPEN = Habits(
-    wrong_section=0.57,
-    stop=0.57,
-    skip_link=0.57,
-    bare_namesake=0.57,
-    slips=0.06,
+    wrong_section=0.6,
+    stop=0.6,
+    skip_link=0.6,
+    bare_namesake=0.6,
+    slips=0.1,
     recover=0.12,
     unknown=0.22,
     proposer=1.0,
