@@ -13,6 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from flows.composition import open_bank
+from sesa_core.training.run_folder import RunFolder
+
 PATIENCE_S = 600.0  # nothing here takes a minute on an idle machine; a starved one must not make a test lie
 
 SMALL = [
@@ -87,6 +90,27 @@ def prefect_server(tmp_path_factory) -> Iterator[str]:
     finally:
         server.terminate()
         server.wait(timeout=30)
+
+
+def boundaries(run: RunFolder) -> list[dict]:
+    return json.loads(sesa("bank", "versions", "--run", run.name, "--runs-dir", run.path.parent, "--json").stdout)
+
+
+def assert_books_are_in_order(run: RunFolder) -> None:
+    """Every failure consumed once, by a boundary that exists; no card, lesson or boundary twice, none missing."""
+    rows = boundaries(run)
+    assert [b["boundary"] for b in rows] == list(range(len(rows)))
+    assert [b["segment"] for b in rows if b["segment"]] == list(range(1, run.config().selfplay.segments + 1))
+    with open_bank(run, run.config(), write=False) as store:
+        records = {r.failure.failure_id: r for r in store.read_failures()}
+        cards = store.read_cards()
+    made = [c.source_problem_id for c in cards if c.origin == "distilled"]
+    assert records, "a tiny policy that is never wrong would make this test empty"
+    assert len(made) == len(set(made))
+    assert len({c.content_hash for c in cards}) == len(cards)
+    consumed = [r for r in records.values() if r.state == "consumed"]
+    assert len(consumed) == run.report()["failures"]["distilled"]
+    assert all(r.consumed_boundary in range(1, len(rows)) for r in consumed)
 
 
 def answers(url: str) -> bool:

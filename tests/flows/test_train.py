@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sesa_core.training.run_folder import RunFolder
-from tests.flows.conftest import PATIENCE_S, post, sesa, settings, started_sesa, wait_for
+from tests.flows.conftest import PATIENCE_S, assert_books_are_in_order, boundaries, post, sesa, settings, started_sesa, wait_for
 
 pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
 
@@ -25,10 +25,6 @@ def finished(runs_dir) -> RunFolder:
     return run
 
 
-def boundaries(run: RunFolder) -> list[dict]:
-    return json.loads(sesa("bank", "versions", "--run", run.name, "--runs-dir", run.path.parent, "--json").stdout)
-
-
 def test_a_killed_run_is_resumed_to_its_end(finished):
     rows = boundaries(finished)
     assert [(b["boundary"], b["segment"]) for b in rows] == [(0, None), (1, 1), (2, 2)]
@@ -42,18 +38,7 @@ def test_a_killed_run_is_resumed_to_its_end(finished):
 
 
 def test_every_failure_is_consumed_once_and_no_card_comes_twice(finished):
-    from flows.composition import open_bank
-
-    with open_bank(finished, finished.config(), write=False) as store:
-        records = {r.failure.failure_id: r for r in store.read_failures()}
-        cards = store.read_cards()
-    made = [c.source_problem_id for c in cards if c.origin == "distilled"]
-    assert records, "a tiny policy that is never wrong would make this test empty"
-    assert len(made) == len(set(made))
-    assert len({c.content_hash for c in cards}) == len(cards)
-    consumed = [r for r in records.values() if r.state == "consumed"]
-    assert len(consumed) == finished.report()["failures"]["distilled"]
-    assert all(r.consumed_boundary in (1, 2) for r in consumed)
+    assert_books_are_in_order(finished)
 
 
 def test_the_folder_holds_what_it_promises(finished):
