@@ -1,33 +1,36 @@
 """From settings to working parts: the only place that knows which class stands behind a setting.
 
-Each function builds one part and hands it back; nothing is kept here. Invariant: a setting that cannot work is refused here,
-before anything is trained. Imports stand inside the functions, so that a command pays for what it uses.
+Each function builds one part and hands it back; nothing is kept here but the world, which is read once. Invariant: a setting
+that cannot work is refused by `check`, before a run has a folder. Imports stand inside the functions, so that a command pays
+for what it uses.
 """
 
 import asyncio
+import json
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from sesa_core.config import environment
 from sesa_core.config.models import EvaluationSettings, RunConfig
-from sesa_core.errors import ConfigError
+from sesa_core.errors import ConfigError, JudgeRejected, MissingRun, ServiceError, WorldError
 from sesa_core.training.run_folder import RunFolder, hold
 
 if TYPE_CHECKING:
     from sesa_core.bank.store import BankStore
     from sesa_core.cards.schema import SkillCard
-    from sesa_core.embed.wordllama import WordLlamaEmbedder
+    from sesa_core.embed.base import Embedder
     from sesa_core.evaluation.runner import EvaluationQuestion
     from sesa_core.judge.client import OpenAIJudge
     from sesa_core.report.terminal import Display
     from sesa_core.rollout.loop import Table
     from sesa_core.rollout.transcript import Transcript
     from sesa_core.rollout.verify import Verifier
+    from sesa_core.search.base import SearchBackend
     from sesa_core.search.lance import LanceSearch
     from sesa_core.training.host import Host
     from sesa_core.training.selfplay import SelfPlayState
@@ -37,24 +40,57 @@ if TYPE_CHECKING:
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
+def check(config: RunConfig) -> None:
+    """Try out what a run would trip over after its folder was made: paths, the judge, the questions to evaluate.
+
+    Raises UserError for a setting that cannot work, ServiceError for a judge that does not answer.
+    """
+    from sesa_core.policy.loading import resolve_policy_path
+
+    judge_endpoint(config)
+    resolve_policy_path(config.policy.path)
+    first_cards(config)
+    refuse_bank_of_another_run(config)
+    evaluation_questions(build_world(config), config.evaluation)
+    with open_judge(config) as judge:
+        check_judge(judge)
+
+
 def build_world(config: RunConfig) -> "World":
+    """Raises ConfigError for a `world.path` that holds no world, WorldError if the shipped files are damaged."""
+    if not config.world.path:
+        return _world(None)
+    try:
+        return _world(Path(config.world.path).resolve())
+    except WorldError as error:
+        raise ConfigError("world.path", config.world.path, f"give a folder built by `sesa world build`, or none: {error}") from error
+
+
+@lru_cache(maxsize=1)
+def _world(path: Path | None) -> "World":
+    """Read once: a run that is about to start asks for it when its settings are tried out, and again when it is opened."""
     from sesa_core.world.load import load_world
 
-    return load_world(Path(config.world.path) if config.world.path else None)
+    return load_world(path)
 
 
-def build_search(config: RunConfig, world: "World") -> "LanceSearch":
-    """The index over the world's passages, built once per world and shared by all runs."""
+def build_search(config: RunConfig, world: "World") -> "SearchBackend":
+    """The backend that the settings name, over the world's passages."""
+    return {"lance": _lance_search}[config.search.backend](config, world)
+
+
+def _lance_search(config: RunConfig, world: "World") -> "LanceSearch":
+    """The index is built once per world and shared by all runs."""
     from sesa_core.search.lance import LanceSearch, build_index
 
     folder = Path(config.search.index_path or Path(config.runs_dir) / ".search") / world.fingerprint
     return LanceSearch(build_index(folder, world.documents))
 
 
-def build_embedder(config: RunConfig) -> "WordLlamaEmbedder":
-    from sesa_core.embed.wordllama import WordLlamaEmbedder
+def build_embedder(config: RunConfig) -> "Embedder":
+    from sesa_core.embed import EMBEDDERS
 
-    return {"wordllama": WordLlamaEmbedder}[config.bank.embedder]()
+    return EMBEDDERS[config.bank.embedder]()
 
 
 def build_transcript(config: RunConfig) -> "Transcript":
@@ -105,9 +141,10 @@ def evaluation_questions(world: "World", settings: EvaluationSettings) -> list["
 def held_out_questions(world: "World", config: RunConfig) -> frozenset[str]:
     """Normalised evaluation questions of both splits: what no proposer may ask and no card may quote."""
     from sesa_core.text.normalize import normalize
+    from sesa_core.world.sampling import evaluation_questions_up_to
 
-    settings = [config.evaluation.model_copy(update={"split": split}) for split in ("dev", "test")]
-    return frozenset(normalize(q.question) for s in settings for q in evaluation_questions(world, s))
+    count = config.evaluation.questions
+    return frozenset(normalize(q.text) for split in ("dev", "test") for q in evaluation_questions_up_to(world, split, count))
 
 
 def entity_names(world: "World") -> tuple[str, ...]:
@@ -130,7 +167,28 @@ def open_bank(folder: RunFolder, config: RunConfig, write: bool) -> "BankStore":
     """The run's bank. Raises MissingRun if there is nothing to read, BankBusy if another process writes it."""
     from sesa_core.bank.store import BankStore
 
+    if config.bank.uri:
+        refuse_bank_of_another_run(config, folder.name)
     return BankStore.open(folder.bank_uri(config), embedder=build_embedder(config), run=folder.name, write=write)
+
+
+def refuse_bank_of_another_run(config: RunConfig, run: str | None = None) -> None:
+    """A bank says where its run stands, so it serves one run. `run` is None for one that is not yet started.
+
+    Raises ConfigError for a `bank.uri` where another run has committed boundaries.
+    """
+    from sesa_core.bank.store import BankStore
+
+    if not config.bank.uri:
+        return
+    try:
+        with BankStore.open(config.bank.uri, embedder=build_embedder(config), run=run or "", write=False) as store:
+            others = sorted({row.run for row in store.boundaries()} - {run})
+    except MissingRun:
+        return
+    if others:
+        hint = "give each run a bank of its own; a new run starts from the cards of an earlier one with bank.warm_start_path"
+        raise ConfigError("bank.uri", config.bank.uri, f"it is the bank of {', '.join(others)}; {hint}")
 
 
 def judge_endpoint(config: RunConfig) -> tuple[str | None, str | None]:
@@ -138,6 +196,9 @@ def judge_endpoint(config: RunConfig) -> tuple[str | None, str | None]:
     if config.judge.base_url == "builtin":
         return None, None
     address, key = urlsplit(config.judge.base_url), environment.judge_api_key()
+    if address.username or address.password:
+        shown = config.judge.base_url.replace(address.netloc.rpartition("@")[0], "***")
+        raise ConfigError("judge.base_url", shown, "settings are saved with the run: give the key in JUDGE_API_KEY, not in the URL")
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ConfigError("judge.base_url", config.judge.base_url, "give `builtin` or a URL like https://host/v1")
     if key is None and address.hostname not in LOOPBACK:
@@ -157,8 +218,11 @@ def open_judge(config: RunConfig) -> Iterator["OpenAIJudge"]:
 
 
 def check_judge(judge: "OpenAIJudge") -> None:
-    """One small round trip before a run starts. Raises JudgeUnavailable, JudgeRejected, or ConfigError for an unknown model."""
-    status = asyncio.run(judge.ping())
+    """One small round trip. Raises JudgeUnavailable, or ConfigError for a model or a key that the judge does not take."""
+    try:
+        status = asyncio.run(judge.ping())
+    except JudgeRejected as refusal:
+        raise ConfigError("judge.model", judge.model, f"with this model and key the judge refuses to answer: {refusal}") from refusal
     if status.model_listed is False:
         raise ConfigError("judge.model", judge.model, f"the judge at {judge.address} does not list it")
 
@@ -196,7 +260,10 @@ def build_live_run(
 
 @contextmanager
 def opened(folder: RunFolder, display: "Display") -> Iterator["LiveRun"]:
-    """Drive a run: hold its folder, its bank, its policies and its judge. A run that this process has open is given again."""
+    """Drive a run: hold its folder, its bank, its policies and its judge. A run that this process has open is given again.
+
+    A judge that does not answer keeps a run from its start, never from going on.
+    """
     from sesa_core.training.host import make_host
     from tasks.live_run import find_live, forget, register
 
@@ -207,11 +274,17 @@ def opened(folder: RunFolder, display: "Display") -> Iterator["LiveRun"]:
     config = folder.config()
     with (
         hold(folder),
+        _no_wish_to_stop(folder),
         open_judge(config) as judge,
         open_bank(folder, config, write=True) as store,
         make_host(config, folder.path) as host,
     ):
-        check_judge(judge)
+        try:
+            check_judge(judge)
+        except (ServiceError, ConfigError) as trouble:
+            if store.last_boundary() is None:
+                raise
+            display.note(f"{trouble}; failures will wait until it answers")
         run = build_live_run(folder, config, store, host, judge, display)
         register(run)
         try:
@@ -220,13 +293,31 @@ def opened(folder: RunFolder, display: "Display") -> Iterator["LiveRun"]:
             forget(run)
 
 
+@contextmanager
+def _no_wish_to_stop(folder: RunFolder) -> Iterator[None]:
+    """A wish to stop is for the process that held the run when it was uttered, and ends with it."""
+    folder.stop_file.unlink(missing_ok=True)
+    try:
+        yield
+    finally:
+        folder.stop_file.unlink(missing_ok=True)
+
+
+def stored_evaluation(folder: RunFolder, config: RunConfig, at: int | None) -> dict[str, Any] | None:
+    """What the run measured itself after a segment (the newest committed one), if it did."""
+    with open_bank(folder, config, write=False) as store:
+        segment = max((r.segment or 0 for r in store.boundaries()), default=0) if at is None else at
+    file = folder.evaluation_file(segment)
+    return json.loads(file.read_text()) if file.exists() else None
+
+
 def measure_boundary(folder: RunFolder, config: RunConfig, at: int | None, display: "Display") -> dict[str, Any]:
     """Evaluate the policies and the bank of a committed segment; nothing in the run's folder changes."""
     from sesa_core.training.host import make_host
 
     with open_bank(folder, config, write=False) as store, make_host(config, folder.path) as host:
         run = build_live_run(folder, config, store, host, None, display)
-        return run.measure(run.last_segment() if at is None else at)
+        return run.measure(max(0, run.last_segment()) if at is None else at)
 
 
 def rebuild_world(out: Path, wordnet: Path | None, log: Callable[[str], None]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """What a run needs, tried one after the other: each check does the real thing once, in small.
 
-Invariant: a check that fails never stops the ones after it; it names what is missing and what to do.
+Invariant: a check that fails never stops the ones after it; it names what is missing and what to do. Edge case: libraries
+complain of damaged files in errors of their own choice, so the built-in kinds count as findings too.
 """
 
 import asyncio
@@ -19,6 +20,7 @@ from sesa_core.config.models import RunConfig
 from sesa_core.errors import SesaError
 
 NEEDED_GIB = 2.0
+BROKEN = (SesaError, OSError, ImportError, ValueError, RuntimeError, LookupError, TypeError)
 
 
 @dataclass(frozen=True)
@@ -43,8 +45,8 @@ def examine(config: RunConfig) -> Iterator[Finding]:
     for what, check in checks:
         try:
             yield Finding(what, True, check(config))
-        except (SesaError, OSError, ImportError) as error:
-            yield Finding(what, False, str(error))
+        except BROKEN as error:
+            yield Finding(what, False, " ".join(str(error).split()) or type(error).__name__)
 
 
 def check_python(config: RunConfig) -> str:
@@ -90,13 +92,20 @@ def check_world(config: RunConfig) -> str:
 
 
 def check_policy(config: RunConfig) -> str:
+    """The weights load, and the generator that plays with them runs this kind of model."""
+    from safetensors import SafetensorError
+
+    from sesa_core.policy.base import GenerationRequest, Sampling
+    from sesa_core.policy.generate import Generator
     from sesa_core.policy.loading import load_policy, load_tokenizer, resolve_policy_path
 
     path = resolve_policy_path(config.policy.path)
-    tokenizer = load_tokenizer(path)
-    model = load_policy(path, config.policy.dtype)
-    ids = tokenizer("Question:", return_tensors="pt", return_token_type_ids=False)
-    model.generate(**ids, max_new_tokens=2, do_sample=False)
+    prompt = tuple(load_tokenizer(path).encode("Question:"))
+    try:
+        model = load_policy(path, config.policy.dtype)
+    except SafetensorError as error:
+        raise SesaError(f"the weights in {path} are damaged: {error}") from error
+    Generator(model, slots=1, max_len=len(prompt) + 2).generate([GenerationRequest(prompt, 0, Sampling(max_new_tokens=2, temperature=0))])
     return f"{config.policy.path}: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, generates"
 
 

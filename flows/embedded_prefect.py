@@ -4,8 +4,9 @@ Prefect starts a temporary server by itself too, but that one hears the terminal
 order) and outlives a killed run (two servers on one SQLite file at the next resume). So it is started here: in a session
 of its own, watching a pipe that the operating system closes when the run is gone, however it went.
 
-Invariant: inside `prefect_api` every flow of this process talks to one server. Edge case: a person's own PREFECT_API_URL
-is used as it is, and nothing is started.
+Invariants: inside `prefect_api` every flow of this process talks to one server; a database has one server at a time, so that
+of a killed run has left before the next one opens its file. Edge case: a person's own PREFECT_API_URL is used as it is, and
+nothing is started.
 """
 
 import contextlib
@@ -19,6 +20,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+
+from filelock import FileLock
 
 from sesa_core.config import environment
 from sesa_core.errors import ServiceError
@@ -36,22 +39,22 @@ class PrefectApi:
 
 
 @contextlib.contextmanager
-def prefect_api(runs_dir: Path) -> Iterator[PrefectApi]:
-    """The Prefect API to use: a person's own server, or one that lives as long as this block."""
-    environment.keep_prefect_beside(runs_dir)
+def prefect_api(home: Path) -> Iterator[PrefectApi]:
+    """The Prefect API to use: a person's own server, or one that lives as long as this block and keeps its files in `home`."""
     address = environment.prefect_api_url()
     if address:
         yield PrefectApi(address, lambda: _wait_until_healthy(address, None))
         return
-    (runs_dir / ".prefect").mkdir(parents=True, exist_ok=True)
-    with _server(_free_port()) as api, _settings(api.address, runs_dir):
+    home.mkdir(parents=True, exist_ok=True)
+    environment.keep_prefect_in(home)
+    with _server(_free_port(), home) as api, _settings(api.address, home):
         yield api
         _send_what_waits()
 
 
 @contextlib.contextmanager
-def _server(port: int) -> Iterator[PrefectApi]:
-    command = [sys.executable, "-m", "flows.embedded_prefect", str(port)]
+def _server(port: int, home: Path) -> Iterator[PrefectApi]:
+    command = [sys.executable, "-m", "flows.embedded_prefect", str(port), str(home)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
     address = f"http://127.0.0.1:{port}/api"
     try:
@@ -86,11 +89,11 @@ def _send_what_waits() -> None:
 
 
 @contextlib.contextmanager
-def _settings(address: str, runs_dir: Path) -> Iterator[None]:
+def _settings(address: str, home: Path) -> Iterator[None]:
     """Prefect may have read its settings already: change those in force, not only the environment."""
     from prefect.settings import PREFECT_API_URL, PREFECT_LOCAL_STORAGE_PATH, temporary_settings
 
-    storage = (runs_dir / ".prefect" / "storage").resolve()
+    storage = (home / "storage").resolve()
     with temporary_settings({PREFECT_API_URL: address, PREFECT_LOCAL_STORAGE_PATH: storage}):
         yield
 
@@ -101,8 +104,8 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-def _serve(port: int) -> None:
-    """Body of the server process: serve until standard input ends."""
+def _serve(port: int, home: Path) -> None:
+    """Body of the server process: serve until standard input ends, once the server before it has left."""
     import uvicorn
 
     app = "prefect.server.api.server:create_app"
@@ -116,8 +119,9 @@ def _serve(port: int) -> None:
         os._exit(0)  # a connection that nobody closes must not keep it
 
     threading.Thread(target=leave_with_the_run, daemon=True).start()
-    server.run()
+    with FileLock(home / "server.lock"):
+        server.run()
 
 
 if __name__ == "__main__":
-    _serve(int(sys.argv[1]))
+    _serve(int(sys.argv[1]), Path(sys.argv[2]))

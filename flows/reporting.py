@@ -6,24 +6,54 @@ import os
 from collections import Counter
 from typing import Any
 
-from sesa_core.report.pace import Pace
+from sesa_core.config.models import RunConfig
+from sesa_core.report.pace import STEP, Pace, Work
 from sesa_core.report.summary import read_steps, summarise
 from sesa_core.report.terminal import Display, PlainDisplay
-from tasks.live_run import LiveRun
+from sesa_core.training.run_folder import RunFolder
+from tasks.evaluation import evaluation_due
+from tasks.live_run import GREEDY, SAMPLED, LiveRun
+
+# Seconds on two cores of a small laptop with the tiny policy. Wrong elsewhere, and stretched by what is seen there.
+ROLLOUT_S, TRAINED_ROLLOUT_S = 0.015, 0.03
+JUDGE_CALL_S, BOUNDARY_S = 0.2, 5.0
 
 
 def flow_display(logger: logging.Logger | logging.LoggerAdapter) -> Display:
-    """One line per step in the flow run's own log."""
-    return PlainDisplay(logger.info, Pace(0, 0, {}))
+    """One line per step in the flow run's own log; the flow tells it what to expect."""
+    return PlainDisplay(logger.info, Pace(Work(0, 0)))
 
 
-def expected_work(run: LiveRun) -> tuple[int, int, Counter[str]]:
-    """(steps of the whole run, steps already committed, stages to come by kind): what a display needs to name the time left."""
-    plan, done = run.config.selfplay, max(0, run.last_segment())
+def expected_work(config: RunConfig, folder: RunFolder, committed: int | None = None) -> Work:
+    """What a run has before it after `committed` segments: what a display needs to name the time left.
+
+    None: the bank is not open yet. A segment has a folder only if the one before it was committed.
+    """
+    plan, measure = config.selfplay, config.evaluation
+    done = max(0, len(folder.segments()) - 1) if committed is None else max(0, committed)
     ahead = range(done + 1, plan.segments + 1)
-    evaluations = sum(map(run.evaluation_due, ahead)) + sum(not run.folder.evaluation_file(k).exists() for k in (0, plan.segments))
-    stages = Counter({"evaluate greedy": evaluations, "evaluate sampled": evaluations, "distil": len(ahead), "boundary": len(ahead)})
-    return plan.segments * plan.steps_per_segment, done * plan.steps_per_segment, stages
+    evaluations = sum(evaluation_due(config, k) and not folder.evaluation_file(k).exists() for k in (done, *ahead))
+    stages = Counter({GREEDY: evaluations, SAMPLED: evaluations if measure.samples else 0, "distil": len(ahead), "boundary": len(ahead)})
+    return Work(plan.segments * plan.steps_per_segment, done * plan.steps_per_segment, stages, guesses(config))
+
+
+def evaluation_work(config: RunConfig) -> Work:
+    """What `sesa eval` has before it."""
+    return Work(0, 0, {GREEDY: 1, SAMPLED: int(config.evaluation.samples > 0)}, guesses(config))
+
+
+def guesses(config: RunConfig) -> dict[str, float]:
+    """Seconds for one step and for one stage of each kind, before any was seen."""
+    plan, measure = config.selfplay, config.evaluation
+    rollouts = plan.targets * plan.proposals_per_target + plan.problems * plan.solver_group
+    questions = measure.questions * len(measure.arms)
+    return {
+        STEP: rollouts * TRAINED_ROLLOUT_S,
+        GREEDY: questions * ROLLOUT_S,
+        SAMPLED: questions * measure.samples * ROLLOUT_S,
+        "distil": config.queue.per_boundary * JUDGE_CALL_S,
+        "boundary": BOUNDARY_S,
+    }
 
 
 def finish(run: LiveRun) -> dict[str, Any]:

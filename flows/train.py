@@ -18,12 +18,12 @@ from prefect.states import Cancelled, Completed, Failed, State  # noqa: E402
 
 from flows.composition import opened  # noqa: E402
 from flows.form import TrainForm  # noqa: E402
-from flows.reporting import finish, flow_display  # noqa: E402
+from flows.reporting import expected_work, finish, flow_display  # noqa: E402
 from sesa_core.errors import ServiceError  # noqa: E402
 from tasks.artifacts import publish_segment  # noqa: E402
 from tasks.bank import commit_boundary  # noqa: E402
 from tasks.distillation import with_patience  # noqa: E402
-from tasks.evaluation import evaluate_segment  # noqa: E402
+from tasks.evaluation import evaluate_segment, evaluation_due  # noqa: E402
 from tasks.live_run import LiveRun, live  # noqa: E402
 from tasks.training import recover, retain_checkpoints, train_segment  # noqa: E402
 
@@ -31,35 +31,34 @@ STOPPED = Cancelled(message="stopped by a person; the run can be resumed by its 
 
 
 def _run_name() -> str:
+    """Also the run's, where its form names none: a Retry has the same flow run, and so finds the run that it began."""
     form = flow_run.parameters.get("form")
-    return (form.name if isinstance(form, TrainForm) else (form or {}).get("name")) or "train"
+    return (form.name if isinstance(form, TrainForm) else (form or {}).get("name")) or f"train-{flow_run.id[:8]}"
 
 
 @flow(name="train", flow_run_name=_run_name)
 def train(form: TrainForm = TrainForm()) -> Any:  # noqa: B008
     """Train until the last segment is committed and evaluated. Returns the run's report; ends Cancelled if it was stopped."""
-    folder = form.claim()
+    folder = form.claim(_run_name())
     if folder.complete:
         return folder.report()
     with opened(folder, flow_display(get_run_logger())) as run:
         run_dir = str(folder.path.resolve())
         done = recover(run_dir)
-        if done == 0 and not run.stop_requested():
-            evaluate_segment(run_dir, 0)
+        run.display.expect(expected_work(run.config, folder, done))
+        state = conclude(run, done)
         for number in range(done + 1, run.config.selfplay.segments + 1):
-            state = STOPPED if run.stop_requested() else segment(run_dir, number, return_state=True)
-            if state.is_cancelled():
+            if run.stop_requested() or state.is_cancelled():
                 return STOPPED
-            state.result()
-        if run.stop_requested():
-            return STOPPED
-        evaluate_segment(run_dir, run.config.selfplay.segments)
-        return finish(run)
+            state = segment(run_dir, number, return_state=True)
+            if not state.is_cancelled():
+                state.result()
+        return STOPPED if state.is_cancelled() else finish(run)
 
 
 @flow(name="segment", flow_run_name="segment {number}")
 def segment(run_dir: str, number: int) -> Any:
-    """Train, distil, commit one boundary."""
+    """Train, distil, commit one boundary, and what follows from it."""
     run = live(run_dir)
     trained = train_segment(run_dir, number, return_state=True)
     if trained.is_cancelled():
@@ -67,29 +66,41 @@ def segment(run_dir: str, number: int) -> Any:
     trained.result()
     judged = distil(run, number)
     report = commit_boundary(run_dir, number, judged)
-    publish_segment(run_dir, number, report)
-    retain_checkpoints(run_dir, number)
-    if run.evaluation_due(number):
-        evaluate_segment(run_dir, number)
-    return Completed(message=f"boundary {report['tag']}, {len(report['added'])} cards added")
+    concluded = conclude(run, number)
+    return concluded if concluded.is_cancelled() else Completed(message=f"boundary {report['tag']}, {len(report['added'])} cards added")
+
+
+def conclude(run: LiveRun, number: int) -> State:
+    """What follows a boundary. Each part is done once, so a run that was killed here makes up for it when it is resumed."""
+    run_dir = str(run.folder.path.resolve())
+    if number:
+        publish_segment(run_dir, number)
+        retain_checkpoints(run_dir, number)
+    if not evaluation_due(run.config, number):
+        return Completed()
+    state = evaluate_segment(run_dir, number, return_state=True)
+    if not state.is_cancelled():
+        state.result()
+    return state
 
 
 def distil(run: LiveRun, number: int) -> list[str]:
     """Judge a segment's selection; ids of its failures. A batch in which calls fail is shown, and nothing else."""
-    failures = run.select(run.finished(number))
+    trained = run.finished(number)
+    failures = run.select(trained)
     ids = [f.failure_id for f in failures]
-    run.open_batch(failures)
+    batch = run.open_batch(trained, failures)
     if ids:
-        run.display.stage("distil", f"segment {number}: judging {len(ids)} failures")
+        run.show_stage("distil", number, f"judging {len(ids)} failures")
         state = asyncio.run(distill_batch(str(run.folder.path.resolve()), number, ids, return_state=True))
-        if not run.batch.rows:  # it broke before the calls were done
+        if not batch.rows:  # it broke before the calls were done
             state.result()
     return ids
 
 
 @flow(name="distill_batch", flow_run_name="distil segment {number}")
 async def distill_batch(run_dir: str, number: int, failure_ids: list[str]) -> State:
-    """One retried, persisted task per failure. Ends Failed, and visible, if any call brought no card."""
+    """One retried, persisted task per failure. Ends Failed, and visible, if any call brought no usable reply."""
     run = live(run_dir)
     ask = with_patience(run.config.judge)
     calls = (ask(run_dir, f, run.judge.prompt_hash, run.judge.model) for f in failure_ids)
@@ -97,7 +108,7 @@ async def distill_batch(run_dir: str, number: int, failure_ids: list[str]) -> St
     for outcome in outcomes.values():
         if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
             raise outcome
-    failed = run.note_outcomes(outcomes)
+    failed = run.batch.note(outcomes)
     if failed:
-        return Failed(message=f"{failed} of {len(failure_ids)} judge calls brought no card; their failures stay pending")
-    return Completed(message=f"{len(failure_ids)} judge calls, each with a card")
+        return Failed(message=f"{failed} of {len(failure_ids)} judge calls brought no usable reply; their failures stay pending")
+    return Completed(message=f"{len(failure_ids)} judge calls, each with a usable reply")

@@ -152,7 +152,10 @@ class CardUse:
 
 @dataclass(frozen=True)
 class Failure:
-    """A problem that the solver answered wrongly on real evidence: what the judge distils from."""
+    """A problem that the solver answered wrongly on real evidence: what the judge distils from.
+
+    One problem is one failure, however often it is played; `step` is the last at which it failed.
+    """
 
     failure_id: str
     problem_id: str
@@ -166,7 +169,7 @@ class Failure:
     problem_evidence: tuple[Passage, ...]  # where the answer does stand: what the proposer and a sibling that solved it were shown
     shown_cards: tuple[ShownCard, ...] = ()
     pass_rate: float = 0.0
-    failed_count: int = 1  # rollouts of the group that failed
+    failed_count: int = 1  # rollouts that failed, over all steps at which the problem failed
     policy_version: int = 0
 
 

@@ -4,7 +4,6 @@ Invariant: a reply is in the bank before its task ends, so whatever Prefect forg
 holds no card fails its task: it shows in the UI, it is not cached, and its failure stays pending.
 """
 
-import hashlib
 from typing import Any
 
 from prefect import task
@@ -17,13 +16,12 @@ from prefect.tasks import Task
 from sesa_core.config.models import JudgeSettings
 from sesa_core.errors import JudgeReplyUnusable, JudgeUnavailable
 from sesa_core.judge.base import ReplyState
+from tasks.keys import cache_key
 from tasks.live_run import live
 
 
 def _call_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    """Of this very run: a run that bears the name of one that was deleted must not get its replies."""
-    names = [live(parameters["run_dir"]).identity, *(parameters[n] for n in ("failure_id", "prompt_hash", "model"))]
-    return "judge-" + hashlib.sha256("\n".join(names).encode()).hexdigest()
+    return cache_key("judge", live(parameters["run_dir"]).identity, *(parameters[n] for n in ("failure_id", "prompt_hash", "model")))
 
 
 async def worth_repeating(task: Task, run: TaskRun, state: State) -> bool:
@@ -44,7 +42,7 @@ async def judge_failure(run_dir: str, failure_id: str, prompt_hash: str, model: 
 
     Raises JudgeUnavailable, JudgeRejected, or JudgeReplyUnusable for a reply that cannot be used.
     """
-    reply = await live(run_dir).ask_judge(failure_id)
+    reply = await live(run_dir).batch.ask(failure_id)
     if reply.state != ReplyState.OK:
         raise JudgeReplyUnusable(f"{reply.state}: {reply.reason}")
     return {

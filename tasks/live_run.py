@@ -5,38 +5,39 @@ the truth is the last row of `boundaries`, read from the bank each time; policie
 its row names. Edge case: boundary 0 has no checkpoints: there the policies stand at the warm start.
 """
 
-import asyncio
 import json
 import os
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from sesa_core.bank.boundary import BoundaryReport, SegmentCommit, commit_segment, initialise, recover
-from sesa_core.bank.queue import PendingFailure
 from sesa_core.bank.snapshot import BankSnapshot
 from sesa_core.bank.store import BankStore
 from sesa_core.bank.tables import BoundaryRow
 from sesa_core.cards.schema import SkillCard
 from sesa_core.config.load import config_hash
 from sesa_core.config.models import RunConfig
-from sesa_core.distill.distill import distill_one
-from sesa_core.distill.select import select_failures
-from sesa_core.errors import CheckpointMismatch, JudgeRejected, JudgeUnavailable, ServiceError, UserError
+from sesa_core.distill.select import select_failures, waiting
+from sesa_core.errors import CheckpointMismatch, UserError
 from sesa_core.evaluation.runner import EvaluationQuestion, evaluate
-from sesa_core.judge.base import Distillation, Judge
-from sesa_core.report.terminal import Display
+from sesa_core.judge.base import Judge
+from sesa_core.report.pace import TRAIN
+from sesa_core.report.terminal import Display, where_text
 from sesa_core.rollout.loop import Table
 from sesa_core.rollout.verify import Verifier
 from sesa_core.training.checkpoint import read_state
 from sesa_core.training.host import Host
 from sesa_core.training.run_folder import RunFolder
-from sesa_core.training.segment import STATE_FILE, SegmentResult, file_hash, latest_complete_result, run_segment
+from sesa_core.training.segment import STATE_FILE, SegmentResult, StopRequested, file_hash, latest_complete_result, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
 from sesa_core.types import Failure, Role
+from tasks.judge_batch import JudgeBatch
+
+GREEDY, SAMPLED = "evaluate greedy", "evaluate sampled"  # kinds of stage, as a display counts them
+JUDGE_TABLE = "judge.json"
 
 
 @dataclass(frozen=True)
@@ -47,16 +48,6 @@ class WorldParts:
     questions: tuple[EvaluationQuestion, ...]
     held_out: frozenset[str]  # normalised
     names: tuple[str, ...]
-
-
-@dataclass
-class JudgeBatch:
-    """The judge calls of one segment: `calls` counts requests by failure, `rows` is the judge table when all are done."""
-
-    failures: dict[str, Failure]
-    slots: asyncio.Semaphore
-    calls: Counter[str] = field(default_factory=Counter)
-    rows: list[dict[str, Any]] = field(default_factory=list)
 
 
 @dataclass
@@ -73,14 +64,13 @@ class LiveRun:
     world: WorldParts
     judge: Judge | None
     display: Display
-    batch: "JudgeBatch | None" = None  # the judge calls of the segment in progress
+    batch: JudgeBatch | None = None  # the judge calls of the segment in progress
 
     # -- where the run stands
 
     def last_segment(self) -> int:
         """The newest committed segment; 0 at the start, -1 before boundary 0."""
-        rows = self.store.boundaries()
-        return max((r.segment or 0 for r in rows), default=-1)
+        return max((r.segment or 0 for r in self.store.boundaries()), default=-1)
 
     @cached_property
     def identity(self) -> str:
@@ -89,10 +79,12 @@ class LiveRun:
 
     def segment_row(self, segment: int) -> BoundaryRow:
         """The boundary that committed this segment; boundary 0 for segment 0."""
-        found = next((r for r in self.store.boundaries() if (r.segment or 0) == segment and r.kind in ("segment", "start")), None)
-        if found is None:
-            raise UserError(f"{self.folder.name} has no boundary of segment {segment}; the newest is {self.last_segment()}")
-        return found
+        known = {r.segment or 0: r for r in self.store.boundaries() if r.kind in ("segment", "start")}
+        if not known:
+            raise UserError(f"{self.folder.name} has no boundary yet; go on with: {self.folder.resume_command}")
+        if segment not in known:
+            raise UserError(f"{self.folder.name} has no boundary of segment {segment}; the newest is that of segment {max(known)}")
+        return known[segment]
 
     def recover(self) -> int:
         """Take back what no boundary pins, make boundary 0 if there is none. Returns the newest committed segment."""
@@ -100,13 +92,15 @@ class LiveRun:
         initialise(self.store, self.seeds, checkpoints={}, config_hash=config_hash(self.config), max_cards=self.config.bank.max_cards)
         return self.last_segment()
 
-    def evaluation_due(self, segment: int) -> bool:
-        """Whether the settings ask for an evaluation between two segments, here."""
-        every = self.config.evaluation.every_segments
-        return every > 0 and segment % every == 0 and segment < self.config.selfplay.segments
-
     def stop_requested(self) -> bool:
         return self.folder.stop_file.exists()
+
+    def show_stage(self, kind: str, segment: int, text: str) -> None:
+        """Tell the display what happens now, and after how many steps of which segment."""
+        plan = self.config.selfplay
+        steps = (segment - (kind == TRAIN)) * plan.steps_per_segment
+        where = where_text(segment, plan.segments, steps, plan.segments * plan.steps_per_segment)
+        self.display.stage(kind, f"{where} · {text}")
 
     # -- policies
 
@@ -114,10 +108,10 @@ class LiveRun:
         """Bring both policies to the boundary of `segment` (nothing happens if they are there); the self-play state of then."""
         row, state = self.segment_row(segment), self.world.fresh_state()
         if not row.checkpoints:
-            self.host.prepare(None, row.tag)
+            self.host.prepare(None)
             return state
         paths = {name: self._verified(name, entry) for name, entry in row.checkpoints.items()}
-        self.host.prepare({role: paths[role.value] for role in Role}, row.tag)
+        self.host.prepare({role: paths[role.value] for role in Role})
         state.load(paths["selfplay"])
         return state
 
@@ -138,7 +132,7 @@ class LiveRun:
 
     def train(self, segment: int) -> SegmentResult:
         """One attempt from the boundary before. Raises `StopRequested` if a person asked for it between two steps."""
-        self.display.stage("train", f"segment {segment} of {self.config.selfplay.segments}")
+        self.show_stage(TRAIN, segment, "bringing both policies to the last boundary")
         state = self.stand_at(segment - 1)
         game = SelfPlay(
             config=self.config,
@@ -158,15 +152,12 @@ class LiveRun:
 
     def select(self, result: SegmentResult) -> list[Failure]:
         """What goes to the judge at this boundary: pending failures of before and those of the segment."""
-        pending = {p.failure.failure_id: p for p in self.store.pending_failures()}
-        known = {r.failure.failure_id for r in self.store.read_failures()}
-        fresh = [f for f in result.evidence().failures if f.failure_id not in known]
-        pending |= {f.failure_id: PendingFailure(f) for f in fresh}
-        return select_failures(list(pending.values()), self.config.queue)
+        fresh = result.evidence().failures
+        return select_failures(waiting(self.store.read_failures(), fresh), self.config.queue)
 
     def commit(self, result: SegmentResult, judged: list[str]) -> BoundaryReport:
         """The boundary of a trained segment, with every usable reply about the failures in `judged`."""
-        self.display.stage("boundary", f"segment {result.segment}: gate and boundary")
+        self.show_stage("boundary", result.segment, "gate and boundary")
         replies = self.store.stored_distillations(judged, self.judge.prompt_hash, self.judge.model)
         commit = SegmentCommit(
             segment=result.segment,
@@ -194,55 +185,52 @@ class LiveRun:
 
     # -- the judge
 
-    def open_batch(self, failures: Sequence[Failure]) -> None:
-        """Make these failures known to the judge's tasks, with as many calls at once as the settings say."""
-        self.batch = JudgeBatch({f.failure_id: f for f in failures}, asyncio.Semaphore(self.config.judge.concurrency))
+    def open_batch(self, result: SegmentResult, failures: Sequence[Failure]) -> JudgeBatch:
+        """Make these failures of a trained segment known to the judge's tasks."""
+        table = Path(result.folder) / JUDGE_TABLE
+        self.batch = JudgeBatch(failures, self.judge, self.store, self.config.judge.concurrency, table)
+        return self.batch
 
-    async def ask_judge(self, failure_id: str) -> Distillation:
-        """The reply about a failure of the open batch, stored before this returns. Raises as the judge does."""
-        key = (self.judge.prompt_hash, self.judge.model)
-        stored = next(iter(self.store.stored_distillations([failure_id], *key)), None)
-        async with self.batch.slots:
-            self.batch.calls[failure_id] += stored is None
-            return await distill_one(self.batch.failures[failure_id], self.judge, self.store.store_distillation, stored)
-
-    def note_outcomes(self, outcomes: Mapping[str, Mapping[str, Any] | ServiceError]) -> int:
-        """Keep what came of each call as a row of the judge table; returns how many brought no card.
-
-        A call without a reply counts as one attempt at its failure, however often it was repeated just now.
-        """
-        for failure_id, outcome in outcomes.items():
-            if isinstance(outcome, JudgeUnavailable | JudgeRejected):
-                self.store.store_failed_call(failure_id, self.judge.prompt_hash, self.judge.model, str(outcome))
-            row = {"status": str(outcome), "tokens": 0} if isinstance(outcome, ServiceError) else outcome
-            self.batch.rows.append({"failure": failure_id, "calls": self.batch.calls[failure_id], **row})
-        return sum(isinstance(o, ServiceError) for o in outcomes.values())
+    def judge_rows(self, segment: int) -> list[dict[str, Any]]:
+        """The judge table of a committed segment; empty if nothing was asked."""
+        file = self.folder.segment_dir(segment) / f"attempt-{self.segment_row(segment).attempt}" / JUDGE_TABLE
+        return json.loads(file.read_text()) if file.exists() else []
 
     # -- evaluation
 
     def evaluate(self, segment: int) -> dict[str, Any]:
-        """Accuracy at the boundary of a segment. Measured once: the stored report is given again."""
+        """Accuracy at the boundary of a segment. Measured once: the stored report is given again.
+
+        Raises `StopRequested` between two turns if a person asked for it; nothing is kept then.
+        """
         file = self.folder.evaluation_file(segment)
         if file.exists():
             return json.loads(file.read_text())
-        report = self.measure(segment)
+        report = self.measure(segment, self.stop_requested)
         file.parent.mkdir(exist_ok=True)
         partial = file.with_suffix(".partial")
         partial.write_text(json.dumps(report))
         os.replace(partial, file)
         return report
 
-    def measure(self, segment: int) -> dict[str, Any]:
+    def measure(self, segment: int, should_stop: Callable[[], bool] = lambda: False) -> dict[str, Any]:
         """As `evaluate`, without looking at or leaving a file."""
-        count = len(self.world.questions)
-
-        def announce(mode: str) -> None:
-            how = {"greedy": "greedy", "sampled": "at temperature 1"}[mode]
-            self.display.stage(f"evaluate {mode}", f"evaluating {count} held-out questions after segment {segment}, {how}")
-
         self.stand_at(segment)
         snapshot = BankSnapshot.open(self.store, self.segment_row(segment).boundary_id)
-        return evaluate(self.world.questions, self.solver_table, snapshot, self.config, announce).as_dict()
+        table = replace(self.solver_table, on_turn=lambda turn, playing: self._watch(segment, turn, playing, should_stop))
+        return evaluate(self.world.questions, table, snapshot, self.config, lambda mode: self._announce(segment, mode)).as_dict()
+
+    def _announce(self, segment: int, mode: str) -> None:
+        if mode == "sampled" and not self.config.evaluation.samples:
+            return
+        kind, how = {"greedy": (GREEDY, "greedy"), "sampled": (SAMPLED, "at temperature 1")}[mode]
+        self.show_stage(kind, segment, f"evaluating {len(self.world.questions)} held-out questions, {how}")
+
+    def _watch(self, segment: int, turn: int, playing: int, should_stop: Callable[[], bool]) -> None:
+        """Before each turn of an evaluation: show it, and look whether a person asked to stop."""
+        if should_stop():
+            raise StopRequested(f"stopped while segment {segment} was evaluated; it will be evaluated again")
+        self.display.phase(f"turn {turn + 1}, {playing} games playing")
 
 
 _OPEN: dict[Path, LiveRun] = {}

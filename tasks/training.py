@@ -5,6 +5,7 @@ from typing import Any
 from prefect import task
 from prefect.states import Cancelled
 
+from sesa_core.bank.places import kept_segments
 from sesa_core.training.run_folder import prune_checkpoints
 from sesa_core.training.segment import StopRequested
 from tasks.live_run import live
@@ -34,7 +35,7 @@ def train_segment(run_dir: str, segment: int) -> Any:
 
 @task(task_run_name="retention after segment {segment}")
 def retain_checkpoints(run_dir: str, segment: int) -> int:
-    """Delete checkpoints that no longer count. Returns how many folders went."""
+    """Delete checkpoints that no longer count; what a person tagged stays. Returns how many folders went."""
     run = live(run_dir)
-    committed = [(r.segment, r.attempt) for r in run.store.boundaries() if r.kind == "segment"]
-    return len(prune_checkpoints(run.folder, committed[-run.config.retention.checkpoints :]))
+    kept = kept_segments(run.store.boundaries(), run.store.tags.boundaries(), run.config.retention.checkpoints)
+    return len(prune_checkpoints(run.folder, kept))

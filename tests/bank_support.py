@@ -11,6 +11,7 @@ from sesa_core.judge.base import CardDraft, Distillation, ReplyState, Usage
 from sesa_core.types import CardUse, Failure, Passage, SegmentEvidence, ShownCard, StepEvidence
 
 PROMPT, MODEL = "prompt-1", "judge-1"
+PUBLISHED = BankSettings(credit="uniform", eviction="net_score")  # a few uses decide, so tests stay short
 SECTION = {"anthem": "culture", "currency": "economy", "religion": "society", "climate": "geography", "calling code": "network"}
 
 
@@ -69,9 +70,17 @@ def reply(failure_id: str, content: CardDraft | None, state: ReplyState = ReplyS
 
 
 def use(
-    card_id: str, problem: str, rewards: Sequence[float], *, step: int = 1, without: Sequence[float] = (), substantive: bool = True
+    card_id: str,
+    problem: str,
+    rewards: Sequence[float],
+    *,
+    step: int = 1,
+    without: Sequence[float] = (),
+    substantive: bool = True,
+    similarity: float = 0.5,
 ) -> CardUse:
-    return CardUse(f"use/{step}/{problem}/{card_id}", card_id, problem, step, 3, 0.5, tuple(rewards), tuple(without), substantive)
+    event_id = f"use/{step}/{problem}/{card_id}"
+    return CardUse(event_id, card_id, problem, step, 3, similarity, tuple(rewards), tuple(without), substantive)
 
 
 def segment_commit(
@@ -86,5 +95,5 @@ def segment_commit(
     **fields,
 ) -> SegmentCommit:
     evidence = SegmentEvidence(segment, attempt, (StepEvidence(1, tuple(uses), tuple(failures)),))
-    given = {"bank": bank or BankSettings(), "queue": queue or QueueSettings(), "config_hash": "abc"} | fields
+    given = {"bank": bank or PUBLISHED, "queue": queue or QueueSettings(), "config_hash": "abc"} | fields
     return SegmentCommit(segment=segment, attempt=attempt, evidence=evidence, replies=tuple(replies), **given)

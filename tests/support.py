@@ -44,6 +44,7 @@ class ScriptedEngine:
         self.tokenizer, self.script = tokenizer, script
         self.policy_version = 0
         self.batches: list[list[TrainingRow]] = []
+        self.sampled: list[tuple[int, ...]] = []  # the token ids of every completion, in the order in which they were asked for
 
     def rollout(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         return [self._complete(r) for r in requests]
@@ -51,6 +52,7 @@ class ScriptedEngine:
     def _complete(self, request: GenerationRequest) -> Completion:
         text = self.script(self.tokenizer.decode(list(request.prompt_ids)), request.seed)
         ids = self.tokenizer.encode(text, add_special_tokens=False)[: request.sampling.max_new_tokens]
+        self.sampled.append(tuple(ids))
         return Completion(tuple(ids), (-0.5,) * len(ids), "stop" if ids and ids[-1] in request.sampling.stop_ids else "length")
 
     def update(self, rows: Sequence[TrainingRow]) -> dict[str, float]:

@@ -15,25 +15,36 @@ def evaluate(
         int | None, typer.Option("--at", help="Segment after which to measure; 0 is the start.", show_default="the newest", min=0)
     ] = None,
     overrides: Overrides = None,
+    again: Annotated[bool, typer.Option("--again", help="Measure even if the run did so itself.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Play held-out questions with a run's solver: bank off, on and placebo, greedy and at temperature 1.
+    """Accuracy of a run's solver on held-out questions: bank off, on and placebo, greedy and at temperature 1.
+
+    What the run measured itself is printed as it is stored; with --again or --set it is played anew, and nothing is stored.
 
     Example: sesa eval --run quickstart-001 --set evaluation.split=dev --set evaluation.questions=100
     """
     from flows.commands.printing import print_json
-    from flows.composition import measure_boundary
+    from flows.composition import measure_boundary, stored_evaluation
+    from flows.reporting import evaluation_work
     from sesa_core.config.load import load_config
     from sesa_core.report.pace import Pace
     from sesa_core.report.summary import evaluation_table
-    from sesa_core.report.terminal import PlainDisplay, captured_output
+    from sesa_core.report.terminal import captured_output, open_display
     from sesa_core.training.run_folder import find_run
 
     folder = find_run(runs_dir, run)
-    config = load_config(file=folder.config_file, overrides=[*(overrides or ()), f"runs_dir={runs_dir}"])
-    with captured_output(folder.log_file) as screen:  # verl prints to standard output when an engine is built
-        display = PlainDisplay(lambda line: None if as_json else print(line, file=screen, flush=True), Pace(0, 0, {}))
-        report = measure_boundary(folder, config, at, display)
+    config = load_config(file=folder.config_file, overrides=overrides or (), values={"runs_dir": str(runs_dir)})
+    report = None if overrides or again else stored_evaluation(folder, config, at)
+    if report is None:
+        with (  # verl prints to standard output when an engine is built
+            captured_output(folder.log_file, onto="stderr" if as_json else "stdout") as screen,
+            open_display(folder.name, screen, Pace(evaluation_work(config))) as display,
+        ):
+            display.stage("start", "loading the world, the policies and the bank")
+            report = measure_boundary(folder, config, at, display)
+    else:
+        typer.echo("measured by the run itself; --again plays it anew", err=True)
     if as_json:
         print_json(report)
         return

@@ -2,11 +2,12 @@
 
 Invariant: a boundary exists exactly if its row in `boundaries` does. Data tables are written first, then tagged, then the row
 is inserted by compare-and-set; whatever a crash leaves behind lies ahead of the last row's pins and `recover` takes it back.
-`distillations` is not pinned and never taken back. Edge case: a commit that is repeated after its row was written changes
-nothing and gives the stored report again.
+That holds for every kind of boundary: a segment's, a person's edit, a restore, a compaction, a purge, a migration.
+`distillations` is not pinned and never taken back. Edge case: a segment's commit that is repeated after its row was written
+changes nothing and gives the stored report again.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,33 +16,48 @@ import pyarrow as pa
 
 from sesa_core.bank.credit import use_key
 from sesa_core.bank.plan import BoundaryPlan, plan_boundary, plan_start
-from sesa_core.bank.replies import quoted
+from sesa_core.bank.rows import event_row
 from sesa_core.bank.segment import BoundaryReport, SegmentCommit
-from sesa_core.bank.store import BankStore
+from sesa_core.bank.store import LANCE_ERRORS, BankStore, first_line
 from sesa_core.bank.tables import KEYS, PINNED, BoundaryRow
+from sesa_core.bank.writes import AfterWrite, Change, follow, migrate, no_callback, write_rows
 from sesa_core.cards.schema import SCHEMA_VERSION, SkillCard
 from sesa_core.errors import BankError, BoundaryConflict
 
-__all__ = ["BoundaryReport", "SegmentCommit", "commit_segment", "initialise", "plan_boundary", "read_plan", "recover"]
+__all__ = [
+    "BoundaryReport",
+    "SegmentCommit",
+    "commit",
+    "commit_plan",
+    "commit_segment",
+    "initialise",
+    "plan_boundary",
+    "read_plan",
+    "recover",
+]
 
 EMPTY_VERSION = 1  # of a table that was created and never written
-AfterWrite = Callable[[str], None]
-
-
-def _no_callback(name: str) -> None:
-    """The usual `after_write`: nothing happens between two writes."""
 
 
 def recover(store: BankStore) -> list[str]:
-    """Take back what no boundary pins. Returns the names of the tables that were ahead; call it before anything is written."""
+    """Take back what no boundary pins; bring an older schema to today's. Call it before anything is written.
+
+    Returns the names of the tables that were ahead. Raises BoundaryConflict if another writer is at work this moment.
+    """
     _require_writer(store)
     last = store.last_boundary()
-    restored = []
+    standing, restored = {}, []
     for name in PINNED:
         table, pinned = store.table(name), last.versions[name] if last is not None else EMPTY_VERSION
+        standing[name] = table.version
         if table.version != pinned:
             table.restore(pinned)
+            standing[name] = follow(name, standing[name], table.version)
             restored.append(name)
+    store.standing = standing
+    if last is not None and last.schema_version < SCHEMA_VERSION:
+        _migrate(store, last)
+        recover(store)
     return restored
 
 
@@ -54,7 +70,7 @@ def initialise(
     metrics: Mapping[str, Any] | None = None,
     rng: Mapping[str, Any] | None = None,
     max_cards: int = 800,
-    after_write: AfterWrite = _no_callback,
+    after_write: AfterWrite = no_callback,
 ) -> BoundaryRow:
     """Commit boundary 0 with the cards that a run starts from. A bank that has it already keeps it."""
     recover(store)
@@ -62,11 +78,11 @@ def initialise(
     if first is not None:
         return first
     plan = plan_start(store.read_state(), cards, embedder=store.embedder, max_cards=max_cards)
-    row = _row(store, plan, config_hash=config_hash, checkpoints=checkpoints, metrics=metrics or {}, rng=rng or {})
-    return _write(store, plan, row, after_write)
+    row = _row(store, plan.report, plan.plan_hash, config_hash, checkpoints=checkpoints, metrics=metrics or {}, rng=rng or {})
+    return _write(store, row, write_rows(plan), after_write)
 
 
-def commit_segment(store: BankStore, commit: SegmentCommit, *, after_write: AfterWrite = _no_callback) -> BoundaryReport:
+def commit_segment(store: BankStore, commit: SegmentCommit, *, after_write: AfterWrite = no_callback) -> BoundaryReport:
     """Commit a segment's boundary, once: a repeated call returns the first one's report.
 
     `after_write` is called with a name after each single write. Raises GateFailed (nothing was written), BoundaryConflict (the
@@ -79,8 +95,28 @@ def commit_segment(store: BankStore, commit: SegmentCommit, *, after_write: Afte
             raise BoundaryConflict(f"segment {commit.segment} was committed by attempt {earlier.attempt}, not {commit.attempt}")
         return _report(earlier)
     plan = read_plan(store, commit)
-    row = _row(store, plan, config_hash=commit.config_hash, checkpoints=commit.checkpoints, metrics=commit.metrics, rng=commit.rng)
-    return _report(_write(store, plan, row, after_write))
+    recorded = {"checkpoints": commit.checkpoints, "metrics": commit.metrics, "rng": commit.rng}
+    row = _row(store, plan.report, plan.plan_hash, commit.config_hash, **recorded)
+    return _report(_write(store, row, write_rows(plan), after_write))
+
+
+def commit_plan(store: BankStore, plan: BoundaryPlan, *, after_write: AfterWrite = no_callback) -> BoundaryReport:
+    """Commit what a person planned on the bank as `recover` left it. The policies stay those of the boundary before.
+
+    Raises as `commit_segment` does.
+    """
+    return commit(store, plan.report, write_rows(plan), plan_hash=plan.plan_hash, after_write=after_write)
+
+
+def commit(
+    store: BankStore, report: BoundaryReport, change: Change, *, plan_hash: str = "", after_write: AfterWrite = no_callback
+) -> BoundaryReport:
+    """Commit any change of the data tables as the boundary that `report` speaks of; `recover` first."""
+    last = store.last_boundary()
+    if last is None:
+        raise BankError(f"the bank in {store.uri} has no boundary 0 yet; `initialise` makes it")
+    row = _row(store, report, plan_hash, last.config_hash, checkpoints=last.checkpoints, rng=last.rng)
+    return _report(_write(store, row, change, after_write))
 
 
 def read_plan(store: BankStore, commit: SegmentCommit) -> BoundaryPlan:
@@ -100,17 +136,23 @@ def _require_writer(store: BankStore) -> None:
         raise BankError(f"the bank in {store.uri} was opened for reading")
 
 
-def _row(store: BankStore, plan: BoundaryPlan, *, config_hash: str, **recorded: Mapping[str, Any]) -> BoundaryRow:
-    report = plan.report
+def _migrate(store: BankStore, last: BoundaryRow) -> None:
+    """The boundary that brings an older schema to today's."""
+    versions = {"from": last.schema_version, "to": SCHEMA_VERSION}
+    report = BoundaryReport(last.boundary_id + 1, "migrate", store.run, cards=last.report.get("cards", {}), details=versions)
+    commit(store, report, migrate(event_row("migrated", report.boundary_id, "", versions)))
+
+
+def _row(store: BankStore, report: BoundaryReport, plan_hash: str, config_hash: str, **recorded: Mapping[str, Any]) -> BoundaryRow:
     return BoundaryRow(
-        boundary_id=plan.boundary_id,
+        boundary_id=report.boundary_id,
         kind=report.kind,
-        tag=store.tag(plan.boundary_id),
+        tag=store.tag(report.boundary_id),
         run=store.run,
         owner=store.owner,
         committed_at=datetime.now(UTC).isoformat(timespec="seconds"),
         config_hash=config_hash,
-        plan_hash=plan.plan_hash,
+        plan_hash=plan_hash,
         embedder=store.embedder.name,
         dimension=store.embedder.dimension,
         schema_version=SCHEMA_VERSION,
@@ -122,31 +164,46 @@ def _row(store: BankStore, plan: BoundaryPlan, *, config_hash: str, **recorded: 
     )
 
 
-def _write(store: BankStore, plan: BoundaryPlan, row: BoundaryRow, after_write: AfterWrite) -> BoundaryRow:
+def _write(store: BankStore, row: BoundaryRow, change: Change, after_write: AfterWrite) -> BoundaryRow:
     """Data tables, tags, then the row: the order is the protocol."""
-    tables = {name: store.table(name) for name in PINNED}
-    additions = {"failures": plan.failures, "cards": plan.upserts, "tombstones": plan.tombstones, "events": plan.events}
-    for name, rows in additions.items():
-        if rows:
-            upsert = tables[name].merge_insert(KEYS[name]).when_matched_update_all().when_not_matched_insert_all()
-            upsert.execute(pa.Table.from_pylist(list(rows), schema=tables[name].schema))
-            after_write(name)
-    if plan.removals:
-        tables["cards"].delete(f"card_id IN {quoted(plan.removals)}")
-        after_write("removals")
-    versions = {name: table.version for name, table in tables.items()}
-    for name, table in tables.items():
-        # a tag of this name can only be what a killed commit left behind
-        place = table.tags.update if row.tag in table.tags.list() else table.tags.create
-        place(row.tag, versions[name])
-        after_write(f"tag:{name}")
-    row = replace(row, versions=versions)
-    boundaries = store.table("boundaries")
-    insert = boundaries.merge_insert(KEYS["boundaries"]).when_not_matched_insert_all()
-    if insert.execute(pa.Table.from_pylist([row.row()], schema=boundaries.schema)).num_inserted_rows != 1:
+    _require_writer(store)
+    if store.standing is None:
+        raise BankError("a boundary is written on what `recover` left; call it first")
+    try:
+        written = change(store, after_write)
+        row = replace(row, versions=written.versions)
+        for each in (*written.moved, row):
+            _place_tags(store, each, after_write)
+        inserted = _insert(store, row, written.moved)
+    except LANCE_ERRORS as error:
+        raise BankError(
+            f"{store.uri}: boundary {row.boundary_id} could not be written ({first_line(error)}); nothing was committed"
+        ) from error
+    finally:
+        store.standing = None
+    if not inserted:
         raise BoundaryConflict(f"boundary {row.boundary_id} was committed by another writer; recover and read it")
     after_write("boundary")
     return row
+
+
+def _place_tags(store: BankStore, row: BoundaryRow, after_write: AfterWrite) -> None:
+    for name in PINNED:
+        table = store.table(name)
+        # a tag of this name is what a killed commit left behind, or points to what was just rewritten
+        place = table.tags.update if row.tag in table.tags.list() else table.tags.create
+        place(row.tag, row.versions[name])
+        after_write(f"tag:{name}")
+
+
+def _insert(store: BankStore, row: BoundaryRow, moved: Sequence[BoundaryRow]) -> bool:
+    """The atomic point: the new row, if its id is free, and earlier rows whose pins moved, in one write."""
+    boundaries = store.table("boundaries")
+    insert = boundaries.merge_insert(KEYS["boundaries"]).when_not_matched_insert_all()
+    if moved:
+        insert = insert.when_matched_update_all(where=f"target.boundary_id < {row.boundary_id}")
+    rows = pa.Table.from_pylist([r.row() for r in (*moved, row)], schema=boundaries.schema)
+    return insert.execute(rows).num_inserted_rows == 1
 
 
 def _report(row: BoundaryRow) -> BoundaryReport:

@@ -1,7 +1,8 @@
 """What becomes of every failure at a boundary: taken in, consumed, tried again, dropped or dead.
 
-Pure. Invariant: a failure is consumed by a usable reply about it and by nothing else, and only once; whatever leaves the queue
-keeps its row with the reason. Edge case: a usable reply about a dropped or dead failure was paid for and still consumes it.
+Pure. Invariant: a problem is one failure, consumed by a usable reply about it and by nothing else, and only once; whatever
+leaves the queue keeps its row with the reason. Edge cases: a usable reply about a dropped or dead failure was paid for and
+still consumes it; a problem that fails again while it waits, or after it was dropped, waits with its newest evidence.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -41,9 +42,7 @@ def settle(
     `failed_attempts` gives a failure's unsuccessful calls in all; a failure that it does not name has those of its row, and one
     more if `replies` holds an unusable one about it.
     """
-    records = dict(known)
-    for failure in sorted(fresh, key=lambda f: f.failure_id):
-        records.setdefault(failure.failure_id, FailureRecord(failure, boundary_id))
+    records = take_in(known, fresh, boundary_id)
     taken_in = len(records) - len(known)
     used = _consume(records, replies, boundary_id)
     _count_attempts(records, replies, failed_attempts, settings)
@@ -56,6 +55,22 @@ def settle(
     counts |= {state: sum(r.state == state for r in changed.values()) for state in (CONSUMED, DROPPED, DEAD)}
     counts[PENDING] = sum(r.state == PENDING for r in records.values())
     return Settlement(changed, tuple(used), counts)
+
+
+def take_in(known: Mapping[str, FailureRecord], fresh: Iterable[Failure], boundary_id: int) -> dict[str, FailureRecord]:
+    """`known` with what failed since: a new problem waits, one that waits or was dropped takes the newest step's evidence and
+    has failed more often. A step that is known already changes nothing, nor does what was consumed or is dead.
+    """
+    records = dict(known)
+    for failure in sorted(fresh, key=lambda f: (f.failure_id, f.step)):
+        record = records.get(failure.failure_id)
+        if record is None:
+            records[failure.failure_id] = FailureRecord(failure, boundary_id)
+        elif record.state in (PENDING, DROPPED) and failure.step > record.failure.step:
+            again = replace(failure, failed_count=record.failure.failed_count + failure.failed_count)
+            reason = record.reason if record.state == PENDING else ""
+            records[failure.failure_id] = replace(record, failure=again, state=PENDING, reason=reason)
+    return records
 
 
 def _consume(records: dict[str, FailureRecord], replies: Sequence[Distillation], boundary_id: int) -> list[Distillation]:

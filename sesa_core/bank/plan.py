@@ -7,21 +7,22 @@ reply still credits uses, evicts and settles the queue.
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
 
 from sesa_core.bank.candidates import Admission, Admitted, admit
-from sesa_core.bank.credit import Credit, apply_uses, outcome, use_key
-from sesa_core.bank.eviction import NET_SCORE, cap_tombstones, harmful, over_cap, tombstone
+from sesa_core.bank.credit import CREDIT_RULES, Credit, apply_uses, outcome, use_key
+from sesa_core.bank.eviction import cap_tombstones, harmful, over_cap, tombstone
 from sesa_core.bank.failures import Settlement, settle
 from sesa_core.bank.quality import GateResult, check_bank
+from sesa_core.bank.rows import added_entry, card_row, event_row, evicted_entry, sizes
 from sesa_core.bank.segment import BoundaryReport, SegmentCommit
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import CONSUMED, Tombstone, to_json
 from sesa_core.cards.lesson import embedding_text
-from sesa_core.cards.schema import CardState, SkillCard
+from sesa_core.cards.schema import SkillCard
 from sesa_core.embed.base import Embedder
 from sesa_core.errors import BankError, GateFailed
 
@@ -37,6 +38,7 @@ class BoundaryPlan:
     events: tuple[dict[str, Any], ...]
     failures: tuple[dict[str, Any], ...]
     report: BoundaryReport
+    withdrawn: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ids to remove from tables other than `cards`
 
     def content(self) -> bytes:
         """The plan as canonical bytes: equal inputs give equal bytes."""
@@ -61,9 +63,9 @@ class _Decisions:
 def plan_boundary(state: BankState, commit: SegmentCommit, *, embedder: Embedder) -> BoundaryPlan:
     """What committing the segment will write. Raises GateFailed if the bank would be bad or a check could not run."""
     boundary_id = state.boundary_id
-    credit = apply_uses({c.card_id: c for c in state.cards}, commit.evidence.uses, state.known_uses)
+    credit = apply_uses({c.card_id: c for c in state.cards}, commit.evidence.uses, state.known_uses, CREDIT_RULES[commit.bank.credit])
     kept = {c.card_id: credit.cards.get(c.card_id, c) for c in state.cards}
-    evicted = [tombstone(c, NET_SCORE, boundary_id) for c in harmful(kept.values(), commit.bank)]
+    evicted = [tombstone(c, commit.bank.eviction, boundary_id) for c in harmful(kept.values(), commit.bank)]
     for stone in evicted:
         del kept[stone.card.card_id]
     settled = settle(state.failures, commit.evidence.failures, commit.replies, commit.failed_attempts, commit.queue, boundary_id)
@@ -84,22 +86,23 @@ def plan_start(state: BankState, cards: Sequence[SkillCard], *, embedder: Embedd
         named[card.card_id] = card.model_copy(update={"embedder": embedder.name, "run": card.run or state.run, "vector": ()})
     start = list(named.values())
     vectors = embedder.embed_cards([embedding_text(c) for c in start])  # (N, D)
-    gates = (_passed(check_bank(start, vectors, dimension=embedder.dimension, max_cards=max_cards, tombstoned=())),) if start else ()
+    gates = (passed(check_bank(start, vectors, dimension=embedder.dimension, max_cards=max_cards, tombstoned=())),) if start else ()
     admitted = [Admitted(c, v, "") for c, v in zip(start, vectors, strict=True)]
     report = BoundaryReport(
         boundary_id=state.boundary_id,
         kind="start",
         run=state.run,
-        added=tuple(_added(a) for a in admitted),
-        cards=_sizes(start),
+        added=tuple(added_entry(a) for a in admitted),
+        cards=sizes(start),
         gates=tuple(g.as_json() for g in gates),
     )
-    rows = tuple(_card_row(a.card, a.vector) for a in admitted)
-    ledger = tuple(_event("added", state.boundary_id, a.card.card_id, _added(a) | {"card": a.card.row()}) for a in admitted)
+    rows = tuple(card_row(a.card, a.vector) for a in admitted)
+    ledger = tuple(event_row("added", state.boundary_id, a.card.card_id, added_entry(a) | {"card": a.card.row()}) for a in admitted)
     return BoundaryPlan(state.boundary_id, rows, (), (), ledger, (), report)
 
 
-def _passed(gate: GateResult) -> GateResult:
+def passed(gate: GateResult) -> GateResult:
+    """The gate itself. Raises GateFailed naming its first findings if it did not pass."""
     if not gate.passed:
         shown = "; ".join(f"{f.card_id or 'the bank'}: {f.rule} ({f.value})" for f in gate.findings[:5])
         raise GateFailed(f"the bank's quality gate stopped the boundary, nothing was written: {shown or 'not every check ran'}")
@@ -115,7 +118,7 @@ def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions
     stones = {t.card.card_id for t in (*state.tombstones, *evicted) if t.lifted_boundary is None}
     matrix = np.stack([vector[c.card_id] for c in after]) if after else np.zeros((0, embedder.dimension), np.float32)
     gate = check_bank(after, matrix, dimension=embedder.dimension, max_cards=commit.bank.max_cards, tombstoned=stones)
-    gates = (_passed(gate),) if after or state.cards else ()  # a bank that was empty and stays so has nothing to judge
+    gates = (passed(gate),) if after or state.cards else ()  # a bank that was empty and stays so has nothing to judge
     changed = [c for k, c in sorted(decisions.credit.cards.items()) if k not in gone] + decisions.admission.cards
     candidates_gate = decisions.admission.gate
     report = BoundaryReport(
@@ -124,17 +127,18 @@ def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions
         run=state.run,
         segment=commit.segment,
         attempt=commit.attempt,
-        added=tuple(_added(a) for a in admitted),
+        last_step=max((s.step for s in commit.evidence.steps), default=None),
+        added=tuple(added_entry(a) for a in admitted),
         refused=tuple(asdict(r) for r in decisions.admission.refused),
-        evicted=tuple(_evicted(t) for t in evicted),
+        evicted=tuple(evicted_entry(t) for t in evicted),
         failures=dict(decisions.settled.counts),
         uses=dict(decisions.credit.counts),
-        cards=_sizes(after),
+        cards=sizes(after),
         gates=tuple(g.as_json() for g in ((candidates_gate,) if candidates_gate else ()) + gates),
     )
     return BoundaryPlan(
         boundary_id=state.boundary_id,
-        upserts=tuple(_card_row(c, vector[c.card_id]) for c in changed),
+        upserts=tuple(card_row(c, vector[c.card_id]) for c in changed),
         removals=tuple(sorted(gone)),
         tombstones=tuple(t.row(vector[t.card.card_id].tolist()) for t in evicted),
         events=tuple(_ledger(state.boundary_id, decisions)),
@@ -143,63 +147,26 @@ def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions
     )
 
 
-def _sizes(cards: Sequence[SkillCard]) -> dict[str, int]:
-    return {"total": len(cards), "active": sum(c.state is CardState.ACTIVE for c in cards)}
-
-
-def _card_row(card: SkillCard, vector: np.ndarray) -> dict[str, Any]:
-    return card.row() | {"vector": vector.tolist()}
-
-
-def _added(admitted: Admitted) -> dict[str, Any]:
-    card = admitted.card
-    shown = {n: getattr(card, n) for n in ("card_id", "category", "pattern", "source_problem_id")}
-    return shown | {"trigger_keywords": list(card.trigger_keywords), "queries": list(card.queries), "failure_id": admitted.failure_id}
-
-
-def _evicted(stone: Tombstone) -> dict[str, Any]:
-    card = stone.card
-    counters = {n: getattr(card, n) for n in ("retrieved_count", "helpful_count", "hurt_count", "net")}
-    return {"card_id": card.card_id, "reason": stone.reason, "tombstone_id": stone.tombstone_id, "pattern": card.pattern} | counters
-
-
-def _event(
-    kind: str,
-    boundary_id: int,
-    card_id: str,
-    payload: Mapping[str, Any],
-    *,
-    event_id: str = "",
-    problem_id: str = "",
-    step: int | None = None,
-) -> dict[str, Any]:
-    return {
-        "event_id": event_id or f"{kind}/{card_id}@{boundary_id}",
-        "kind": kind,
-        "boundary_id": boundary_id,
-        "card_id": card_id,
-        "problem_id": problem_id,
-        "payload": to_json(payload),
-        "step": step,
-    }
-
-
 def _ledger(boundary_id: int, decisions: _Decisions) -> list[dict[str, Any]]:
     """Everything that happened to any card, in a fixed order: uses, evictions, admissions, refusals."""
     ledger = [
-        _event(
+        event_row(
             "use", boundary_id, u.card_id, asdict(u) | {"outcome": outcome(u)}, event_id=use_key(u), problem_id=u.problem_id, step=u.step
         )
         for u in decisions.credit.uses
     ]
-    ledger += [_event("evicted", boundary_id, t.card.card_id, _evicted(t)) for t in decisions.evicted]
+    ledger += [event_row("evicted", boundary_id, t.card.card_id, evicted_entry(t)) for t in decisions.evicted]
     for a in decisions.admission.admitted:
-        payload = _added(a) | {"card": a.card.row()}
-        ledger.append(_event("added", boundary_id, a.card.card_id, payload, problem_id=a.card.source_problem_id, step=a.card.created_step))
+        payload = added_entry(a) | {"card": a.card.row()}
+        ledger.append(
+            event_row("added", boundary_id, a.card.card_id, payload, problem_id=a.card.source_problem_id, step=a.card.created_step)
+        )
     for refusal in decisions.admission.refused:
         failure = decisions.settled.changed[refusal.failure_id].failure
         name = f"refused/{refusal.failure_id}@{boundary_id}"
-        ledger.append(_event("refused", boundary_id, "", asdict(refusal), event_id=name, problem_id=failure.problem_id, step=failure.step))
+        ledger.append(
+            event_row("refused", boundary_id, "", asdict(refusal), event_id=name, problem_id=failure.problem_id, step=failure.step)
+        )
     return ledger
 
 

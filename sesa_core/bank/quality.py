@@ -16,7 +16,10 @@ from sesa_core.cards.schema import CATEGORIES, CardState, Origin, SkillCard
 REQUIRED = ("card_id", "content_hash", "category", "pattern", "common_confusion", "key_distinction", "origin", "state", "embedder")
 TEXTS = ("pattern", "common_confusion", "key_distinction")
 COUNTERS = ("retrieved_count", "helpful_count", "hurt_count", "uplift_n")
-WEIGHTS = ("credit_helpful", "credit_hurt", "uplift_var", "recent_retrieved", "recent_helpful", "recent_hurt")
+WEIGHTS = (
+    *("credit_helpful", "credit_hurt", "recent_retrieved", "recent_helpful", "recent_hurt"),
+    *("uplift_var", "uplift_weight", "uplift_chance", "uplift_squares", "recent_uplift_weight"),
+)
 WHOLE = ""  # card id of a finding about the frame as a whole
 _SHOWN_VALUES = 200
 

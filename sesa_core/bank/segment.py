@@ -50,6 +50,11 @@ class BoundaryReport:
     cards: Mapping[str, int] = field(default_factory=dict)
     gates: tuple[dict[str, Any], ...] = ()
     versions: Mapping[str, int] = field(default_factory=dict)
+    last_step: int | None = None  # of the segment
+    by: str = ""  # the person who asked for it
+    why: str = ""
+    changed: tuple[dict[str, Any], ...] = ()  # what a person did to single cards
+    details: Mapping[str, Any] = field(default_factory=dict)  # what only this kind of boundary has to say
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

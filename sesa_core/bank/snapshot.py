@@ -160,6 +160,13 @@ class BankSnapshot:
                 break
         return tuple(chosen)
 
+    def measure(self, question: str, trigger_weight: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of every card, in the order of `cards`: its similarity to the question, its trigger bonus and its utility, (N,) each."""
+        if not self.cards:
+            return np.zeros(0), np.zeros(0), np.zeros(0)
+        near = self._exact(self._vectors([question])[0], np.arange(len(self.cards)))
+        return near, self._trigger_bonus(question, trigger_weight), self._utility
+
     def decoys(self, questions: Sequence[str], counts: Sequence[int], rng: np.random.Generator) -> list[tuple[RetrievedCard, ...]]:
         """For question i `counts[i]` cards drawn from those that are irrelevant to it: below the embedder's floor, no trigger in it."""
         if not questions or not self.cards:

@@ -2,16 +2,15 @@
 
 Owns the connection. Invariant: what a reader sees is pinned by a row of `boundaries`, never a table's newest version; one
 writer at a time holds the file lock, and the key of `boundaries` fences writers that share no file system. Edge case: a bank
-that was created but has no boundary yet reads as empty.
+that was created but has no boundary yet reads as empty; one of an older schema reads as if it were of today's.
 """
 
 import hashlib
 import json
 import os
-import re
 import socket
-from collections.abc import Collection, Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from types import TracebackType
@@ -20,48 +19,51 @@ from typing import Any, Self
 import lancedb
 import numpy as np
 import pyarrow as pa
-from filelock import FileLock, Timeout
 
+from sesa_core.bank.lock import WriterLock
+from sesa_core.bank.migrations import check_version, migrated
+from sesa_core.bank.places import At, boundary_tag, find_boundary, run_slug
 from sesa_core.bank.queue import PendingFailure
 from sesa_core.bank.replies import Replies, quoted
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import KEYS, PENDING, PINNED, BoundaryRow, FailureRecord, Tombstone, schemas
-from sesa_core.cards.schema import SCHEMA_VERSION, SkillCard, card_from_row
+from sesa_core.bank.tags import Tags
+from sesa_core.cards.schema import SkillCard, card_from_row
 from sesa_core.embed.base import Embedder
-from sesa_core.errors import BankBusy, BankError, BankIncompatible, ConfigError, MissingRun
+from sesa_core.errors import BankError, BankIncompatible, MissingRun
 from sesa_core.judge.base import Distillation
 
-At = int | str | None
-_LANCE_ERRORS = (OSError, RuntimeError, ValueError)
+__all__ = ["At", "BankStore", "LANCE_ERRORS", "run_slug"]
+
+LANCE_ERRORS = (OSError, RuntimeError, ValueError)
 _SQL_LIST = 2000  # ids in one filter
+_OPTIONAL = frozenset({"tags"})  # tables that a bank may lack and still be read
 
 
-def run_slug(run: str) -> str:
-    """A run's name as it stands in tags."""
-    return re.sub(r"[^a-z0-9-]+", "-", run.lower()).strip("-") or "run"
+def first_line(error: BaseException) -> str:
+    """What a library's error says, without its backtrace."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
-class WriterLock:
-    """The file lock of a bank in a directory; it says who holds it. A killed holder's lock is free at once."""
+def _local_folder(uri: str) -> Path | None:
+    """The directory of a bank, None for an object store."""
+    path = uri.removeprefix("file://")
+    return None if "://" in path else Path(path).absolute()
 
-    def __init__(self, folder: Path, owner: str, run: str) -> None:
-        self._lock = FileLock(folder / "writer.lock", thread_local=False)
-        self._note = folder / "writer.json"
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout as error:
-            raise BankBusy(f"the bank in {folder} is being written by {self._holder()}; wait for it to end, or read only") from error
-        self._note.write_text(json.dumps({"owner": owner, "run": run}), encoding="utf-8")
 
-    def _holder(self) -> str:
-        try:
-            note = json.loads(self._note.read_text(encoding="utf-8"))
-        except (OSError, ValueError):  # the holder has not written its note yet
-            return "another process"
-        return f"{note['owner']} (run {note['run']})"
+@contextmanager
+def _reached(uri: str) -> Iterator[None]:
+    """Raises BankError for a place that does not answer."""
+    try:
+        yield
+    except LANCE_ERRORS as error:
+        raise BankError(f"the bank in {uri} cannot be reached ({first_line(error)[:300]})") from error
 
-    def release(self) -> None:
-        self._lock.release()
+
+def _connect(uri: str, local: Path | None, storage_options: Mapping[str, str] | None) -> Any:
+    options = dict(storage_options or {})
+    with _reached(uri):
+        return lancedb.connect(str(local or uri), read_consistency_interval=timedelta(0), storage_options=options)
 
 
 class BankStore:
@@ -71,16 +73,29 @@ class BankStore:
         self.uri, self.embedder, self.run, self.owner, self.write = uri, embedder, run, owner, write
         self._db, self._lock = db, lock
         self._replies: Replies | None = None
+        self.tags = Tags(None)
+        self.standing: dict[str, int] | None = None  # where `recover` left every pinned table: the next write stands on it
 
     @classmethod
-    def open(cls, uri: str | Path, *, embedder: Embedder, run: str, owner: str | None = None, write: bool = True) -> "BankStore":
+    def open(
+        cls,
+        uri: str | Path,
+        *,
+        embedder: Embedder,
+        run: str = "",
+        owner: str | None = None,
+        write: bool = True,
+        storage_options: Mapping[str, str] | None = None,
+    ) -> "BankStore":
         """Open a bank (a directory, or an object-store URI), creating its tables if `write`.
 
-        Raises BankBusy if another process writes it, BankIncompatible for another embedder or a newer schema, MissingRun if
-        there is nothing to read.
+        Without `run` the bank's last boundary says whose it is. `storage_options` are an object store's (endpoint, keys); what
+        they leave open is taken from the usual environment variables by the storage library itself. Raises BankBusy if another
+        process writes it, BankIncompatible for another embedder or a schema that cannot be read, MissingRun if there is
+        nothing to read, BankError if the place cannot be reached.
         """
         uri, owner = str(uri), owner or f"process {os.getpid()} on {socket.gethostname()}"
-        local = None if "://" in uri else Path(uri).absolute()
+        local = _local_folder(uri)
         if local is not None and write:
             local.mkdir(parents=True, exist_ok=True)
         if local is not None and not local.is_dir():
@@ -89,33 +104,42 @@ class BankStore:
             lock = WriterLock(local, owner, run) if write and local is not None else None
             if lock is not None:
                 undo.callback(lock.release)
-            db = lancedb.connect(str(local or uri), read_consistency_interval=timedelta(0))
+            db = _connect(uri, local, storage_options)
             store = cls(uri, db, embedder=embedder, run=run, owner=owner, lock=lock, write=write)
             store._prepare()
             undo.pop_all()
         return store
 
     def _prepare(self) -> None:
-        present = set(self._db.list_tables().tables)
+        with _reached(self.uri):
+            present = set(self._db.list_tables().tables)
         missing = [name for name in KEYS if name not in present]
-        if missing and not self.write:
-            raise MissingRun(f"the bank in {self.uri} is not complete (no table {missing[0]}); a run creates it")
-        for name, schema in schemas(self.embedder.dimension).items():
-            if name in missing:
-                self._db.create_table(name, schema=schema)
+        needed = [name for name in missing if name not in _OPTIONAL]
+        if needed and not self.write:
+            raise MissingRun(f"the bank in {self.uri} is not complete (no table {needed[0]}); a run creates it")
+        if self.write:
+            for name, schema in schemas(self.embedder.dimension).items():
+                if name in missing:
+                    self._db.create_table(name, schema=schema, exist_ok=True)
         last = self.last_boundary()
         if last is not None:
             self._check_compatible(last)
+        self.run = self.run or (last.run if last is not None else "bank")
         self._replies = Replies(self.table("distillations"))
+        self.tags = Tags(self.table("tags") if self.write or "tags" not in missing else None)
 
     def _check_compatible(self, last: BoundaryRow) -> None:
-        if last.schema_version > SCHEMA_VERSION:
-            raise BankIncompatible(f"the bank in {self.uri} has schema {last.schema_version}, this SESA knows {SCHEMA_VERSION}")
+        check_version(f"the bank in {self.uri}", last.schema_version)
         if (last.embedder, last.dimension) != (self.embedder.name, self.embedder.dimension):
             raise BankIncompatible(
                 f"the bank in {self.uri} was written with embedder {last.embedder} ({last.dimension} dimensions), "
                 f"not {self.embedder.name} ({self.embedder.dimension})"
             )
+
+    @property
+    def fenced_by_lock(self) -> bool:
+        """Whether a file lock keeps every other writer out, not only the key of `boundaries`."""
+        return self._lock is not None
 
     def close(self) -> None:
         """Let the next writer in."""
@@ -134,8 +158,8 @@ class BankStore:
         """A table at its newest version. Only the boundary protocol writes through it."""
         try:
             return self._db.open_table(name)
-        except _LANCE_ERRORS as error:
-            raise BankError(f"{self.uri}: table {name} cannot be opened ({str(error).splitlines()[0]})") from error
+        except LANCE_ERRORS as error:
+            raise BankError(f"{self.uri}: table {name} cannot be opened ({first_line(error)})") from error
 
     def boundaries(self) -> list[BoundaryRow]:
         """All committed boundaries, oldest first."""
@@ -151,19 +175,12 @@ class BankStore:
         return BoundaryRow.of(max(rows, key=lambda r: r["boundary_id"]))
 
     def boundary(self, at: At = None) -> BoundaryRow | None:
-        """The boundary that `at` names: an id, a tag, or None for the newest. Raises ConfigError for an unknown one."""
-        if at is None:
-            return self.last_boundary()
-        rows = self.boundaries()
-        found = next((r for r in rows if at in (r.boundary_id, r.tag, str(r.boundary_id))), None)
-        if found is None:
-            allowed = f"boundaries are 0 to {rows[-1].boundary_id}, tags {rows[0].tag} to {rows[-1].tag}" if rows else "there are none yet"
-            raise ConfigError("at", at, allowed)
-        return found
+        """The boundary that `at` names: an id, a tag, `step:25`, or None for the newest. Raises ConfigError for an unknown one."""
+        return self.last_boundary() if at is None else find_boundary(at, self.boundaries(), self.tags.boundaries())
 
     def tag(self, boundary_id: int) -> str:
         """The tag of a boundary of this run."""
-        return f"{run_slug(self.run)}.b-{boundary_id:05d}"
+        return boundary_tag(self.run, boundary_id)
 
     # -- reading what a boundary pins
 
@@ -175,9 +192,9 @@ class BankStore:
         table = self.table(name)
         try:
             table.checkout(row.versions[name])
-            return table.to_arrow().sort_by(KEYS[name])
-        except _LANCE_ERRORS as error:
-            raise BankError(f"{self.uri}: table {name} of {row.tag} cannot be read ({str(error).splitlines()[0]})") from error
+            return migrated(name, table.to_arrow(), row.schema_version, row.dimension).sort_by(KEYS[name])
+        except LANCE_ERRORS as error:
+            raise BankError(f"{self.uri}: table {name} of {row.tag} cannot be read ({first_line(error)})") from error
 
     def _matching(self, name: str, column: str, ids: Iterable[str]) -> list[dict[str, Any]]:
         """Rows of a pinned table whose `column` is one of `ids`."""
@@ -225,10 +242,13 @@ class BankStore:
         flat = column.flatten() if len(rows) else pa.array([], pa.float32())
         return flat.to_numpy(zero_copy_only=False).reshape(len(rows), self.embedder.dimension).astype(np.float32)
 
-    def read_state(self, *, failure_ids: Collection[str] = (), use_keys: Collection[str] = ()) -> BankState:
-        """What the plan of the next boundary needs: `failure_ids` and `use_keys` are those that its commit mentions."""
-        cards, vectors = self.cards_and_vectors()
-        buried = self.pinned("tombstones")
+    def read_state(self, at: At = None, *, failure_ids: Collection[str] = (), use_keys: Collection[str] = ()) -> BankState:
+        """What the plan of the next boundary needs: `failure_ids` and `use_keys` are those that its commit mentions.
+
+        With `at`, cards and tombstones are those of an earlier boundary.
+        """
+        cards, vectors = self.cards_and_vectors(at)
+        buried = self.pinned("tombstones", at)
         records = [FailureRecord.of(r) for r in self._matching("failures", "state", [PENDING])]
         records += [FailureRecord.of(r) for r in self._matching("failures", "failure_id", failure_ids)]
         return BankState(

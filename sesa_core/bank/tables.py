@@ -1,7 +1,7 @@
 """The bank's tables: their Arrow schemas, their keys, and how failures, tombstones and boundaries become rows and back.
 
 Pure. Invariant: `PINNED` tables hold nothing that depends on a clock or on arrival, so equal boundaries give equal content;
-`distillations` and `boundaries` are not pinned. Edge case: nested values stand as JSON text with sorted keys.
+`distillations`, `tags` and `boundaries` are not pinned. Edge case: nested values stand as JSON text with sorted keys.
 """
 
 import json
@@ -21,6 +21,7 @@ KEYS = {
     "tombstones": "tombstone_id",
     "failures": "failure_id",
     "distillations": "reply_id",
+    "tags": "name",
     "boundaries": "boundary_id",
 }
 PENDING, CONSUMED, DROPPED, DEAD = "pending", "consumed", "dropped", "dead"
@@ -45,6 +46,7 @@ DISTILLATIONS = _schema(
     **{"reply_id": TEXT, "failure_id": TEXT, "prompt_hash": TEXT, "model": TEXT, "state": TEXT, "boundary_id": INT},
     **{"draft": TEXT, "reply": TEXT, "reason": TEXT, "usage": TEXT},
 )
+TAGS = _schema("name", name=TEXT, boundary_id=INT, by=TEXT, why=TEXT)  # the names that persons gave to boundaries
 BOUNDARIES = _schema(
     "boundary_id",
     {"segment": INT, "attempt": INT},
@@ -71,6 +73,7 @@ def schemas(dimension: int) -> dict[str, pa.Schema]:
         "tombstones": _tombstones(dimension),
         "failures": FAILURES,
         "distillations": DISTILLATIONS,
+        "tags": TAGS,
         "boundaries": BOUNDARIES,
     }
 
@@ -85,7 +88,7 @@ class BoundaryRow:
     """One committed state of the bank. `versions` pins every table of `PINNED`."""
 
     boundary_id: int
-    kind: str  # segment, person, judge, compact, restore; boundary 0 is start
+    kind: str  # segment, person, judge, compact, restore, purge, migrate; boundary 0 is start
     tag: str
     run: str
     owner: str

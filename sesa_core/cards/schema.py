@@ -125,9 +125,15 @@ class SkillCard(BaseModel):
     hurt_count: Count = 0
     credit_helpful: Weight = 0.0
     credit_hurt: Weight = 0.0
-    uplift_mean: Measure = 0.0
-    uplift_var: Weight = 0.0
-    uplift_n: Count = 0
+    uplift_mean: Measure = Field(0.0, description="what seeing the card changes in mean reward, shrunk towards 0")
+    uplift_var: Weight = Field(0.0, description="variance of uplift_mean; 0 before anything was compared")
+    uplift_n: Count = Field(0, description="problems at which some rollouts saw the card and some did not")
+    uplift_sum: Measure = Field(0.0, description="sum of weight x difference in mean reward over those problems")
+    uplift_weight: Weight = Field(0.0, description="sum of the weights, in rollouts; 4 against 4 weigh 2")
+    uplift_chance: Weight = Field(0.0, description="variance of uplift_sum if the card changed nothing")
+    uplift_squares: Weight = Field(0.0, description="sum of (weight x difference) squared")
+    recent_uplift_sum: Measure = Field(0.0, description="uplift_sum, decayed")
+    recent_uplift_weight: Weight = Field(0.0, description="uplift_weight, decayed")
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -180,7 +186,9 @@ def written_card(where: str, fields: Mapping[str, Any]) -> SkillCard:
         field = ".".join(map(str, first["loc"])) or "the card"
         value = first["input"] if first["loc"] and first["type"] != "missing" else None
         shown = value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
-        raise ConfigError(f"{where}: card {fields.get('card_id', '(without id)')}: {field}", shown, first["msg"]) from error
+        raise ConfigError(
+            f"{where}: card {fields.get('card_id', '(without id)')}: {field}", shown, first["msg"].removeprefix("Value error, ")
+        ) from error
 
 
 def card_from_row(row: Mapping[str, Any]) -> SkillCard:

@@ -21,18 +21,23 @@ def load_warm_start(path: str | Path) -> list[SkillCard]:
         if not line.strip():
             continue
         card = _card(f"{source.name}, line {number}", line)
+        if card is None:
+            continue
         if card.card_id in cards:
             raise ConfigError(f"{source.name}, line {number}: card_id", card.card_id, "another line has it")
         cards[card.card_id] = card
     return list(cards.values())
 
 
-def _card(where: str, line: str) -> SkillCard:
+def _card(where: str, line: str) -> SkillCard | None:
+    """None for a tombstone, which the export of a bank holds beside its cards: a new run starts without another's graves."""
     try:
         fields = json.loads(line)
     except json.JSONDecodeError as error:
         raise ConfigError(where, line[:60], f"each line must be one JSON object: {error}") from error
     if not isinstance(fields, dict):
         raise ConfigError(where, line[:60], "each line must be one JSON object")
+    if fields.get("tombstone") is not None:
+        return None
     fields.pop("content_hash", None)  # follows from the content
     return written_card(where, fields)

@@ -4,6 +4,7 @@
 their telemetry and fixes what they read at import. Values that a person has set are kept.
 """
 
+import getpass
 import os
 import secrets
 from pathlib import Path
@@ -36,15 +37,25 @@ def judge_api_key() -> str | None:
     return os.environ.get("JUDGE_API_KEY")
 
 
+def person() -> str:
+    """Who sits at this machine, as the system knows them: what a person's change is signed with."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        return "someone"
+
+
 def prefect_api_url() -> str | None:
     """The address of a started Prefect server, None for the embedded one."""
     return os.environ.get("PREFECT_API_URL")
 
 
-def keep_prefect_beside(runs_dir: Path) -> None:
-    """Without a server and without a person's own choice, Prefect's database and results live beside the runs."""
-    if not prefect_api_url():
-        os.environ.setdefault("PREFECT_HOME", str((runs_dir / ".prefect").resolve()))
+def keep_prefect_in(home: Path) -> None:
+    """Prefect's database and results live in `home`, for this process and the server that it starts.
+
+    A person's own PREFECT_HOME belongs to a person's own server: two runs must never share one SQLite file.
+    """
+    os.environ["PREFECT_HOME"] = str(home.resolve())
 
 
 def name_verl_platform() -> None:

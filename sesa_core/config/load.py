@@ -60,8 +60,10 @@ def presets() -> list[str]:
     return sorted(p.stem for p in PRESETS_DIR.glob("*.yaml"))
 
 
-def load_config(preset: str | None = None, file: Path | str | None = None, overrides: Sequence[str] = ()) -> RunConfig:
-    """Merge preset <- file <- overrides (`key=value`, the value in YAML) and check the whole.
+def load_config(
+    preset: str | None = None, file: Path | str | None = None, overrides: Sequence[str] = (), values: Mapping[str, Any] | None = None
+) -> RunConfig:
+    """Merge preset <- file <- overrides (`key=value`, the value in YAML) <- values (nested, taken as they are) and check the whole.
 
     Without `preset`, the file's own `preset` key counts, else the quickstart's. Raises `ConfigError`.
     """
@@ -70,6 +72,7 @@ def load_config(preset: str | None = None, file: Path | str | None = None, overr
     merged = merge(_read_preset(name), _expand(from_file))
     for override in overrides:
         merged = merge(merged, _parse_override(override))
+    merged = merge(merged, values or {})
     return parse_config({**merged, "preset": name})
 
 
@@ -132,6 +135,8 @@ def _parse_override(override: str) -> dict[str, Any]:
     key = key.strip()
     if not equals or not key:
         raise ConfigError("--set", override, "write key=value, as in --set selfplay.segments=5")
+    if key == "preset":
+        raise ConfigError("--set", override, "a preset is what settings start from: choose it with --preset, or in the file of settings")
     try:
         value = yaml.load(text, Loader=_Yaml12Loader)
     except yaml.YAMLError as error:

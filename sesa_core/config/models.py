@@ -59,12 +59,17 @@ class PolicySettings(Section):
     """Both roles start from this one model."""
 
     path: str = Field("tiny", description="`tiny` (ships with SESA) or a folder or hub name of a Hugging Face causal LM")
-    dtype: Literal["fp32", "bf16"] = Field("fp32", description="of the weights")
+    dtype: Literal["fp32", "bf16"] = Field(
+        "fp32", description="of the weights that play and of every forward pass; the optimizer's own copy is always fp32"
+    )
 
 
 class OptimSettings(Section):
     lr: float = Field(1e-6, gt=0, description="learning rate of both policies")
     warmup_steps: int = Field(0, ge=0, description="optimizer steps over which the rate rises")
+    final_share: float = Field(
+        1.0, gt=0, le=1, description="share of the rate that is left at the last step, reached linearly; 1: constant"
+    )
     weight_decay: float = Field(0.0, ge=0, description="of AdamW")
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
 
@@ -124,18 +129,42 @@ class ValidationSettings(Section):
     noise_passages: int = Field(4, ge=0, description="passages of other trajectories mixed into the evidence (solver verifier)")
     pool_reset_steps: int = Field(10, ge=1, description="the pool of earlier problems is cleared this often")
 
+    @model_validator(mode="after")
+    def _some_length_fits(self) -> "ValidationSettings":
+        if self.min_chars > self.max_chars:
+            raise ValueError(f"min_chars {self.min_chars} is above max_chars {self.max_chars}: no question would be valid")
+        if self.max_words and self.min_words > self.max_words:
+            raise ValueError(f"min_words {self.min_words} is above max_words {self.max_words}: no question would be valid")
+        return self
+
 
 class SelfPlaySettings(Section):
     """The size of one step."""
 
     targets: int = Field(8, ge=1, description="targets per step")
-    proposals_per_target: int = Field(4, ge=1, description="the proposer's group size")
+    proposals_per_target: int = Field(4, ge=1, description="the proposer's group size; 1 only for a frozen proposer")
     problems: int = Field(16, ge=1, description="at most this many problems are played per step")
     solver_group: int = Field(8, ge=2, description="rollouts per problem")
-    update_order: tuple[Literal["solver", "proposer"], ...] = Field(("solver", "proposer"), description="who learns first in a step")
+    update_order: tuple[Literal["solver", "proposer"], ...] = Field(
+        ("solver", "proposer"), description="who learns first in a step; each role once"
+    )
     steps_per_segment: int = Field(10, ge=1, description="GRPO steps between two boundaries")
     segments: int = Field(3, ge=1, description="segments of the run")
     freeze_proposer: bool = Field(False, description="the proposer plays but does not learn")
+
+    @model_validator(mode="after")
+    def _both_roles_can_learn(self) -> "SelfPlaySettings":
+        if sorted(self.update_order) != ["proposer", "solver"]:
+            raise ValueError(
+                f"update_order [{', '.join(self.update_order)}] must name solver and proposer once each; "
+                "set freeze_proposer for a proposer that does not learn"
+            )
+        if self.proposals_per_target == 1 and not self.freeze_proposer:
+            raise ValueError(
+                "proposals_per_target 1 leaves nothing to compare a question with, so the proposer would never learn; "
+                "give at least 2, or set freeze_proposer"
+            )
+        return self
 
 
 class BankSettings(Section):
@@ -163,9 +192,36 @@ class BankSettings(Section):
     max_cards: int = Field(800, ge=1, description="cap of the bank")
     min_uses_to_evict: int = Field(3, ge=1, description="uses before a card can be evicted")
     protected_uses: int = Field(3, ge=0, description="the cap spares cards with fewer uses")
-    credit: Literal["uniform"] = Field("uniform", description="uniform: each shown card gets its problem's outcome")
+    credit: Literal["uniform", "similarity", "contrastive"] = Field(
+        "contrastive",
+        description="uniform: each shown card gets its problem's outcome; similarity: by its similarity to the question; "
+        "contrastive: the difference between the rollouts that saw it and those that did not",
+    )
+    eviction: Literal["net_score", "credible_uplift"] = Field(
+        "credible_uplift",
+        description="net_score: a card that hurt more than it helped leaves; credible_uplift: one that beyond doubt lowers rewards",
+    )
+    eviction_confidence: float = Field(
+        0.97, gt=0.5, lt=1, description="credible_uplift: a card that does no harm stays, for ever, with at least this probability"
+    )
+    keep_origins: tuple[Literal["seed", "mined"], ...] = Field(
+        ("seed",), description="cards of these origins are never evicted, whatever they score; seeds never are"
+    )
     card_style: Literal["full", "compact"] = Field("full", description="compact: one line per card, for tiny policies")
     card_tokens: int = Field(600, ge=16, description="token budget of all cards in one prompt")
+
+    @model_validator(mode="after")
+    def _harm_can_be_measured(self) -> "BankSettings":
+        if self.credit == "contrastive" and self.withhold == "none":
+            raise ValueError(
+                "credit contrastive compares rollouts with and without a card and needs withhold half; "
+                "with withhold none, set credit to uniform or similarity and eviction to net_score"
+            )
+        if self.eviction == "credible_uplift" and self.credit != "contrastive":
+            raise ValueError(
+                f"eviction credible_uplift needs credit contrastive, which measures uplift; with credit {self.credit}, set net_score"
+            )
+        return self
 
 
 class QueueSettings(Section):
@@ -201,9 +257,15 @@ class EvaluationSettings(Section):
     questions: int = Field(300, ge=1, description="held-out questions")
     samples: int = Field(4, ge=0, description="rollouts per question at temperature 1; 0: greedy only")
     arms: tuple[Literal["off", "on", "placebo"], ...] = Field(
-        ("off", "on", "placebo"), description="the bank off, on, or replaced by irrelevant cards of equal length"
+        ("off", "on", "placebo"), min_length=1, description="the bank off, on, or replaced by as many irrelevant cards; each once"
     )
     every_segments: int = Field(0, ge=0, description="evaluate after every this many segments; 0: only at both ends")
+
+    @model_validator(mode="after")
+    def _each_arm_once(self) -> "EvaluationSettings":
+        if len(set(self.arms)) < len(self.arms):
+            raise ValueError(f"arms [{', '.join(self.arms)}] names an arm twice")
+        return self
 
 
 class RetentionSettings(Section):

@@ -18,6 +18,7 @@ Edge case: a text of which no token is known gets the zero vector from the libra
 so that every row has unit length.
 """
 
+import logging
 from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
@@ -34,7 +35,12 @@ class WordLlamaEmbedder:
     dedup_threshold: ClassVar[float] = 0.80
 
     def __init__(self) -> None:
+        root = logging.getLogger()
+        handlers, level = root.handlers[:], root.level
         import wordllama  # 0.7 s: only who embeds pays for it
+
+        root.handlers[:] = handlers  # its import switches on a log of everything that any library has to say
+        root.setLevel(level)
 
         # the library looks for its tokenizer outside its own folder and would download it, unless told where it is
         folder = Path(wordllama.__file__).parent

@@ -17,9 +17,9 @@ def wilson_interval(successes: float, count: int) -> tuple[float, float]:
     return max(0.0, centre - half), min(1.0, centre + half)
 
 
-def paired_difference(left: Sequence[float], right: Sequence[float]) -> tuple[float, float, float]:
-    """Mean of left - right over pairs, with its 95 % interval (normal approximation)."""
-    differences = [a - b for a, b in zip(left, right, strict=True)]
+def paired_difference(left: Sequence[float | None], right: Sequence[float | None]) -> tuple[float, float, float]:
+    """Mean of left - right over pairs, with its 95 % interval (normal approximation). A pair with a dropped half is left out."""
+    differences = [a - b for a, b in zip(left, right, strict=True) if a is not None and b is not None]
     if not differences:
         return 0.0, 0.0, 0.0
     mean = fmean(differences)

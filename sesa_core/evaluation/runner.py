@@ -31,7 +31,8 @@ class EvaluationQuestion:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm. `outcomes` are per question, greedy (0, 1; None if dropped); `sampled` is the mean over the samples."""
+    """One arm. `outcomes` are per question, greedy (0, 1; None if dropped); `sampled` is the mean over the samples, and
+    `sampled_outcomes` has it per question (None if all of them were dropped, or none was asked for)."""
 
     arm: str
     greedy: float
@@ -121,9 +122,13 @@ def _outcome(trajectory: Trajectory, question: EvaluationQuestion) -> float | No
     return float(finished and matches(trajectory.final or "", question.reference_answers))
 
 
-def _mean(values: Sequence[float | None]) -> float:
+def _mean_if_any(values: Sequence[float | None]) -> float | None:
     counted = [v for v in values if v is not None]
-    return sum(counted) / len(counted) if counted else 0.0
+    return sum(counted) / len(counted) if counted else None
+
+
+def _mean(values: Sequence[float | None]) -> float:
+    return _mean_if_any(values) or 0.0
 
 
 def _arm_result(
@@ -135,9 +140,7 @@ def _arm_result(
     samples: int,
 ) -> ArmResult:
     outcomes = [_outcome(t, q) for t, q in zip(greedy, questions, strict=True)]
-    per_question = [
-        _mean([_outcome(t, q) for t in sampled[i * samples : (i + 1) * samples]]) if samples else None for i, q in enumerate(questions)
-    ]
+    per_question = [_mean_if_any([_outcome(t, q) for t in sampled[i * samples : (i + 1) * samples]]) for i, q in enumerate(questions)]
     counted = [o for o in outcomes if o is not None]
     return ArmResult(
         arm=arm,

@@ -30,6 +30,8 @@ def summarise(
             "found": sum(f["new"] for f in failures),
             "distilled": sum(f["consumed"] for f in failures),
             "pending": failures[-1]["pending"] if failures else 0,
+            "dropped": sum(f.get("dropped", 0) for f in failures),
+            "dead": sum(f.get("dead", 0) for f in failures),
         },
         "cards": {
             "written": sum(len(b["added"]) for b in boundaries),
@@ -64,31 +66,36 @@ def _cells(arm: Mapping[str, Any]) -> tuple[str, str]:
     return f"{arm['greedy']:.1%} ± {(high - low) * 50:.1f}", sampled
 
 
-def print_summary(report: Mapping[str, Any], folder: Path, console: Console | None = None) -> None:
-    """The last screen of a run."""
-    (console or Console(highlight=False)).print(summary(report, folder))
+def print_summary(
+    report: Mapping[str, Any], places: Mapping[str, object], next_commands: Sequence[str], console: Console | None = None
+) -> None:
+    """The last screen of a run. `places` says where what lies."""
+    (console or Console(highlight=False)).print(summary(report, places, next_commands), soft_wrap=True)
 
 
-def summary(report: Mapping[str, Any], folder: Path) -> Group:
+def _failures(counts: Mapping[str, int]) -> str:
+    """Dropped and dead ones are named only where there are any: most runs know neither."""
+    parts = [f"{counts['found']} found", f"{counts['distilled']} distilled", f"{counts['pending']} waiting"]
+    parts += [f"{counts['dropped']} dropped, the queue being full"] if counts.get("dropped") else []
+    parts += [f"{counts['dead']} given up after too many attempts"] if counts.get("dead") else []
+    return ", ".join(parts)
+
+
+def summary(report: Mapping[str, Any], places: Mapping[str, object], next_commands: Sequence[str]) -> Group:
     evaluations = list(report["evaluations"].values())
     titled = {"before": evaluations[0], "after": evaluations[-1]}
-    questions, failures, cards = report["questions"], report["failures"], report["cards"]
+    questions, cards = report["questions"], report["cards"]
     last = evaluations[-1]
     lines = [
         f"  {last['questions']} {last['split']} questions; ± half a 95 % interval; at temperature 1: {last['samples']} samples",
         "",
         f"questions   {questions['posed']} posed, {questions['valid']} valid, {questions['solved']} solved at least once",
-        f"failures    {failures['found']} found, {failures['distilled']} distilled, {failures['pending']} waiting",
+        f"failures    {_failures(report['failures'])}",
         f"cards       {cards['written']} written, {cards['refused']} refused, {cards['evicted']} evicted",
         "",
-        f"report      {folder / 'report.json'}",
-        f"bank        {folder / 'bank'}",
-        f"policies    {folder / 'segments'}",
-        f"log         {folder / 'log.txt'}",
+        *(f"{what:<11} {place}" for what, place in places.items()),
         "",
-        "next        sesa bank list --run " + report["name"],
-        "            sesa eval --run " + report["name"],
-        "            sesa run --set seed=1",
+        *(f"{'' if place else 'next':<11} {command}" for place, command in enumerate(next_commands)),
     ]
     title = f"{report['name']}: {report['segments']} segments, {report['steps']} steps, complete"
     return Group(Text(title, style="bold"), "", evaluation_table(titled), *map(Text, lines))

@@ -11,7 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Literal, Protocol, TextIO
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -19,7 +19,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from sesa_core.report.pace import Pace, clock_text, sparkline
+from sesa_core.report.pace import Pace, Work, clock_text, left_text, sparkline
 
 HEADLINES = {  # metric of a step -> how it is called on the screen
     "solver/reward": "solver reward",
@@ -40,11 +40,24 @@ class StepProgress(Protocol):
     metrics: Mapping[str, float]
 
 
+def where_text(segment: int, segments: int, step: int, steps: int) -> str:
+    """How every line about a run begins."""
+    return f"segment {segment} of {segments} · step {step} of {steps}"
+
+
 class Display(Protocol):
     """Where a run tells how it goes."""
 
+    def expect(self, work: Work) -> None:
+        """What the run turned out to have before it."""
+        ...
+
     def stage(self, kind: str, text: str) -> None:
         """A new stage began; `kind` (evaluate, train, boundary, ...) groups stages that last about as long."""
+        ...
+
+    def phase(self, text: str) -> None:
+        """How far the stage has come; the next phase replaces it."""
         ...
 
     def progress(self, progress: StepProgress) -> None: ...
@@ -55,12 +68,12 @@ class Display(Protocol):
 
 
 @contextlib.contextmanager
-def captured_output(log_file: Path) -> Iterator[TextIO]:
-    """Send file descriptors 1 and 2 to `log_file` (appending); yield a stream on the real standard output."""
+def captured_output(log_file: Path, onto: Literal["stdout", "stderr"] = "stdout") -> Iterator[TextIO]:
+    """Send file descriptors 1 and 2 to `log_file` (appending); yield a stream on the real standard output, or standard error."""
     sys.stdout.flush()
     sys.stderr.flush()
     kept_out, kept_err = os.dup(1), os.dup(2)
-    screen = os.fdopen(os.dup(kept_out), "w", encoding="utf-8", errors="replace")
+    screen = os.fdopen(os.dup(kept_out if onto == "stdout" else kept_err), "w", encoding="utf-8", errors="replace")
     try:
         with log_file.open("ab", buffering=0) as log:
             os.dup2(log.fileno(), 1)
@@ -83,9 +96,15 @@ class PlainDisplay:
     def __init__(self, write: Callable[[str], None], pace: Pace) -> None:
         self._write, self._pace = write, pace
 
+    def expect(self, work: Work) -> None:
+        self._pace.expect(work)
+
     def stage(self, kind: str, text: str) -> None:
         self._pace.begin(kind)
-        self._write(text)
+        self._write(f"{text}, left {left_text(self._pace)}")
+
+    def phase(self, text: str) -> None:
+        """Nothing: a line for each would drown the others."""
 
     def progress(self, progress: StepProgress) -> None:
         if not progress.metrics:
@@ -93,7 +112,7 @@ class PlainDisplay:
         self._pace.step_done(progress.step)
         shown = [f"{HEADLINES[k]} {progress.metrics[k]:.2f}" for k in HEADLINES if k in progress.metrics]
         where = f"segment {progress.segment}/{progress.segments} step {progress.step}/{progress.steps}"
-        self._write(", ".join([where, *shown, f"left {clock_text(self._pace.left())}"]))
+        self._write(", ".join([where, *shown, f"left {left_text(self._pace)}"]))
 
     def note(self, text: str) -> None:
         self._write(text)
@@ -104,7 +123,7 @@ class LiveDisplay:
 
     def __init__(self, title: str, console: Console, pace: Pace) -> None:
         self._title, self._console, self._pace = title, console, pace
-        self._where = "starting"
+        self._where, self._phase = "starting", ""
         self._history: dict[str, list[float]] = {key: [] for key in HEADLINES}
         self._live = Live(
             console=console, get_renderable=self._render, refresh_per_second=4, transient=True, redirect_stdout=False, redirect_stderr=False
@@ -117,12 +136,19 @@ class LiveDisplay:
     def __exit__(self, *exc_info: object) -> None:
         self._live.stop()
 
+    def expect(self, work: Work) -> None:
+        self._pace.expect(work)
+
     def stage(self, kind: str, text: str) -> None:
         self._pace.begin(kind)
-        self._where = text
+        self._where, self._phase = text, ""
+
+    def phase(self, text: str) -> None:
+        self._phase = f" · {text}"
 
     def progress(self, progress: StepProgress) -> None:
-        self._where = f"segment {progress.segment} of {progress.segments} · step {progress.step} of {progress.steps} · {progress.phase}"
+        self._where = where_text(progress.segment, progress.segments, progress.step, progress.steps)
+        self.phase(progress.phase)
         if progress.metrics:
             self._pace.step_done(progress.step)
             for key in HEADLINES:
@@ -134,13 +160,13 @@ class LiveDisplay:
     def _render(self) -> Group:
         pace = self._pace
         bar = Table.grid(padding=(0, 1))
-        times = f"{clock_text(pace.elapsed())} gone · {clock_text(pace.left())} left"
+        times = f"{clock_text(pace.elapsed())} gone · {left_text(pace)} left"
         bar.add_row(ProgressBar(total=pace.steps, completed=pace.steps_done, width=32), f"{pace.steps_done}/{pace.steps}", times)
         rewards = Table.grid(padding=(0, 1))
         for key, values in self._history.items():
             if values:
                 rewards.add_row(f"  {HEADLINES[key]}", f"{values[-1]:.2f}", Text(sparkline(values), style="cyan"))
-        return Group(Text.assemble((self._title, "bold"), " · ", self._where), bar, rewards)
+        return Group(Text.assemble((self._title, "bold"), " · ", self._where, self._phase), bar, rewards)
 
 
 @contextlib.contextmanager

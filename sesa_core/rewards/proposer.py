@@ -1,7 +1,5 @@
 """The proposer's reward, a function of how often the solver's group solved the question. Pure."""
 
-from sesa_core.config.models import ProposerRewardSettings
-
 
 def frontier_reward(pass_rate: float, low: float = 0.0, high: float = 1.0, extreme_penalty: float = 0.0) -> float:
     """Frontier shaping (arXiv:2607.29468): -lambda at p = 0 or 1, else 4 (low + p)(high - p), never below 0.
@@ -13,13 +11,3 @@ def frontier_reward(pass_rate: float, low: float = 0.0, high: float = 1.0, extre
     if pass_rate in (0.0, 1.0):
         return -extreme_penalty
     return max(0.0, 4 * (low + pass_rate) * (high - pass_rate))
-
-
-def proposer_reward(settings: ProposerRewardSettings, pass_rate: float) -> float:
-    """The reward of a valid question under the configured shaping."""
-    return REWARDS[settings.kind](settings, pass_rate)
-
-
-REWARDS = {
-    "frontier": lambda s, p: frontier_reward(p, s.low, s.high, s.extreme_penalty),
-}

@@ -4,7 +4,7 @@ Owns the trajectory. Invariants: `response_mask` is 1 on sampled tokens only; a 
 (seed, role, step, group, sample, turn), never on batch mates; a search that fails drops its games and scores none.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from sesa_core.config.models import RolloutSettings, SamplingSettings
@@ -60,6 +60,7 @@ class Table:
     seed: int
     greedy: bool = False
     max_searches: int | None = None  # fewer than the settings' own, e.g. 0 for the answerer of the verification
+    on_turn: Callable[[int, int], None] | None = None  # told (turn from 0, games still playing) before each turn; may raise to break off
 
     def sampling(self, role: Role, room: int) -> Sampling:
         chosen: SamplingSettings = self.settings.solver if role is Role.SOLVER else self.settings.proposer
@@ -80,6 +81,8 @@ def play(seats: Sequence[Seat], table: Table, key: Sequence[str | int]) -> list[
         live = [g for g in games if g.ending is None]
         if not live:
             break
+        if table.on_turn is not None:
+            table.on_turn(turn, len(live))
         _generate(live, table, (*key, turn))
         _answer_searches([g for g in live if g.ending is None], table, last_turn=turn == limit)
     return [_close(game, table.engine.policy_version) for game in games]

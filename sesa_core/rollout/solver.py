@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from sesa_core.cards.render import Ranked, Style, render_cards
 from sesa_core.config.models import BankSettings
-from sesa_core.rewards.solver import solver_reward
+from sesa_core.rewards import solver_reward
 from sesa_core.rng import stream
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.transcript import Transcript

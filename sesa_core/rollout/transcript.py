@@ -4,7 +4,7 @@ Owns the chat-template profile. Invariant: token ids are kept exactly as sampled
 environment text) is encoded once, on its own, and nothing is decoded and encoded again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,15 +29,15 @@ class Profile:
     number_passages: bool
 
 
-def _prompt(name: str) -> str:
-    return (PROMPTS / f"{name}.txt").read_text().strip()
+def _profile(name: str, prefix: str = "", **rules: bool) -> Profile:
+    """A profile whose prompts are `prompts/<prefix>solver.txt` and so on."""
+    solver, proposer, verify = ((PROMPTS / f"{prefix}{role}.txt").read_text().strip() for role in ("solver", "proposer", "verify"))
+    return Profile(name, solver, proposer, verify, **rules)
 
 
-PROFILES = {
-    "tiny": lambda: Profile(
-        "tiny", "Question: {question}", "Target: {relation}: {target}\nHops: {hops}", "{passages}\nQuestion: {question}", True, False
-    ),
-    "default": lambda: Profile("default", _prompt("solver"), _prompt("proposer"), _prompt("verify"), False, True),
+PROFILES: dict[str, Callable[[], Profile]] = {
+    "tiny": lambda: _profile("tiny", "tiny_", strict=True, number_passages=False),
+    "default": lambda: _profile("default", strict=False, number_passages=True),
 }
 
 

@@ -26,6 +26,7 @@ class Rejection(StrEnum):
     WRONG_ANSWER = "wrong_answer"
     WRONG_HOPS = "wrong_hops"
     UNSUPPORTED = "unsupported"
+    FOREIGN_SPLIT = "foreign_split"
     AMBIGUOUS = "ambiguous"
     TOO_EASY = "too_easy"
 

@@ -1,11 +1,12 @@
 """The last check of a question: can its target be reached from the proposer's evidence?
 
-`WorldVerifier` asks the closed-form world, which knows every fact and therefore also other valid answers. `PolicyVerifier`
+`WorldVerifier` asks the closed-form world, which knows every fact and therefore also other valid answers; it refuses a
+question about another split than its target's, even where the value happens to be the same. `PolicyVerifier`
 is the papers' way: an answerer without search, greedy and without cards, gets the evidence among noise passages and must
 reach the target; if it does so without any evidence, the question is too easy.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -33,7 +34,8 @@ class Verifier(Protocol):
 
 
 class Resolution(Protocol):
-    """What a closed-form world says of a question. `needed` are the (subject, value) pairs that a solver must read."""
+    """What a closed-form world says of a question. `needed` are the (subject, value) pairs that a solver must read; `splits`
+    are those of everything on the way to the answer."""
 
     @property
     def answer(self) -> str: ...
@@ -41,6 +43,8 @@ class Resolution(Protocol):
     def hops(self) -> int: ...
     @property
     def needed(self) -> Sequence[tuple[str, str]]: ...
+    @property
+    def splits(self) -> Set[str]: ...
     @property
     def ambiguous(self) -> bool: ...
 
@@ -58,6 +62,8 @@ class WorldVerifier:
         target = candidate.target
         if resolution is None or not matches(resolution.answer, (target.answer, *target.aliases)):
             return Rejection.WRONG_ANSWER
+        if resolution.splits != {target.split}:
+            return Rejection.FOREIGN_SPLIT
         if resolution.ambiguous:
             return Rejection.AMBIGUOUS
         if resolution.hops != target.hops:

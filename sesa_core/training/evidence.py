@@ -44,14 +44,17 @@ def _uses(group: Group, step: int) -> Iterable[CardUse]:
 
 
 def _failure(group: Group, step: int) -> Failure | None:
-    """At most one failure per problem: the wrong rollout with the longest evidence, ties by sample."""
+    """At most one failure per problem: the wrong rollout with the longest evidence, ties by sample.
+
+    Its id is the problem's alone: a problem that comes back from the pool and fails again is the same failure.
+    """
     wrong = [t for t, r in zip(group.trajectories, group.rewards, strict=True) if r == 0 and is_substantive(t)]
     if not wrong:
         return None
     worst = max(wrong, key=lambda t: (sum(len(p.text) for p in t.evidence), -t.sample))
     problem = group.problem
     return Failure(
-        failure_id=f"f/{step}/{problem.problem_id}",
+        failure_id=f"f/{problem.problem_id}",
         problem_id=problem.problem_id,
         step=step,
         question=problem.question,

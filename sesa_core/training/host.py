@@ -40,9 +40,6 @@ class HostedEngine(Engine, Protocol):
 class Host(ABC):
     """Both policies of a run. Use as a context manager, or call `release`."""
 
-    def __init__(self) -> None:
-        self.key: str | None = None  # the boundary that the last `prepare` was for
-
     @abstractmethod
     def engine(self, role: Role) -> HostedEngine:
         """The policy of `role`, started if it is not yet running."""
@@ -51,14 +48,13 @@ class Host(ABC):
     def release(self) -> None:
         """Let go of memory and processes. The next `engine` or `prepare` starts afresh. Calling it twice changes nothing."""
 
-    def prepare(self, checkpoints: Mapping[Role, Path] | None, key: str) -> bool:
-        """Bring both policies to `checkpoints`, or to the warm start; True when anything had to be loaded.
+    def prepare(self, checkpoints: Mapping[Role, Path] | None) -> bool:
+        """Bring both policies to a boundary's `checkpoints`, or to the warm start; True when anything had to be loaded.
 
-        `key` names the boundary, for messages. Idempotent: an engine that stands exactly there is left alone.
-        Raises EngineError or CheckpointMismatch when a checkpoint is missing or damaged.
+        Idempotent: an engine that stands exactly there is left alone. Raises EngineError or CheckpointMismatch when a
+        checkpoint is missing or damaged.
         """
         moved = [self._bring(role, None if checkpoints is None else Path(checkpoints[role])) for role in Role]
-        self.key = key
         return any(moved)
 
     def _bring(self, role: Role, path: Path | None) -> bool:

@@ -2,15 +2,16 @@
 
 runs/<name>/ config.yaml · bank/ · segments/00001/attempt-1/ · evaluations/ · metrics.jsonl · log.txt · report.json
 
-Invariant: a folder with a config.yaml is a run; it is complete when it holds report.json. One live process holds a run:
-the lock is the operating system's, so a killed process never leaves one behind. Edge case: two `sesa run` without a name
-at the same moment get different numbers, since making the folder is what claims the number.
+Invariant: a run's folder appears with its config.yaml in it, whole or not at all; it is complete when it holds report.json.
+One live process holds a run: the lock is the operating system's, so a killed process never leaves one behind. Edge case: two
+`sesa run` without a name at the same moment get different numbers, since names are given one at a time.
 """
 
 import contextlib
 import difflib
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from sesa_core.config.models import RunConfig
 from sesa_core.errors import ConfigError, MissingRun, UserError
 
 RUN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+USUAL_RUNS_DIR = Path("runs")
+STAGING = ".new"  # where a run's folder is made, before it gets its name
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,23 @@ class RunFolder:
         return self.path / "stop"
 
     @property
+    def prefect_home(self) -> Path:
+        """Where the run's own Prefect server keeps its database and results."""
+        return self.path / ".prefect"
+
+    @property
     def complete(self) -> bool:
         return self.report_file.exists()
+
+    @property
+    def where(self) -> str:
+        """What a command must be told to find this run beside its name; nothing for the usual folder."""
+        parent = self.path.parent
+        return "" if parent.resolve() == USUAL_RUNS_DIR.resolve() else f" --runs-dir {shlex.quote(str(parent))}"
+
+    @property
+    def resume_command(self) -> str:
+        return f"sesa run --resume --name {self.name}{self.where}"
 
     def config(self) -> RunConfig:
         """The settings this run was started with; its `runs_dir` is where the folder lies now."""
@@ -89,34 +107,32 @@ class RunFolder:
 
 def create_run(config: RunConfig, name: str | None = None) -> RunFolder:
     """Claim a name and save the settings there. Raises `ConfigError` for a bad name, `UserError` for one that is taken."""
-    runs_dir = Path(config.runs_dir)
-    runs_dir.mkdir(parents=True, exist_ok=True)
     if name is not None and not RUN_NAME.fullmatch(name):
         raise ConfigError("--name", name, "a name holds lower-case letters, digits and hyphens, at most 63, and starts with no hyphen")
-    run = RunFolder(runs_dir / name) if name else _claim_next_number(runs_dir, config.preset)
-    if name:
-        try:
-            run.path.mkdir()
-        except FileExistsError:
-            raise UserError(f"there is already {run.path}; continue it with: sesa run --resume --name {name}") from None
-    save_config(config, run.config_file)
+    runs_dir = Path(config.runs_dir)
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    with FileLock(runs_dir / f"{STAGING}.lock"):
+        run = RunFolder(runs_dir / (name or _next_number(runs_dir, config.preset)))
+        if run.config_file.exists():
+            raise UserError(f"there is already {run.path}; continue it with: {run.resume_command}")
+        if run.path.exists() and (not run.path.is_dir() or any(run.path.iterdir())):
+            raise UserError(f"{run.path} is in the way and is no run; give another --name")
+        staged = RunFolder(runs_dir / STAGING)
+        shutil.rmtree(staged.path, ignore_errors=True)  # of a process that was killed right here
+        staged.path.mkdir()
+        save_config(config, staged.config_file)
+        staged.path.rename(run.path)  # takes the place of an empty folder too
     return run
 
 
-def _claim_next_number(runs_dir: Path, preset: str) -> RunFolder:
+def _next_number(runs_dir: Path, preset: str) -> str:
     numbers = (re.fullmatch(rf"{re.escape(preset)}-(\d+)", p.name) for p in runs_dir.iterdir())
-    number = max((int(m[1]) for m in numbers if m), default=0) + 1
-    while True:
-        path = runs_dir / f"{preset}-{number:03d}"
-        with contextlib.suppress(FileExistsError):
-            path.mkdir()
-            return RunFolder(path)
-        number += 1
+    return f"{preset}-{max((int(m[1]) for m in numbers if m), default=0) + 1:03d}"
 
 
 def runs(runs_dir: Path) -> list[RunFolder]:
     """All runs, the most recently started last."""
-    found = [RunFolder(p.parent) for p in runs_dir.glob("*/config.yaml")]
+    found = [RunFolder(p.parent) for p in runs_dir.glob("*/config.yaml") if p.parent.name != STAGING]
     return sorted(found, key=lambda r: (r.config_file.stat().st_mtime_ns, r.name))
 
 
@@ -158,7 +174,7 @@ def hold(run: RunFolder) -> Iterator[None]:
 
 
 def busy(run: RunFolder) -> UserError:
-    return UserError(f"{run.name} is being run by another process; stop it with: sesa stop {run.name}")
+    return UserError(f"{run.name} is being run by another process; stop it with: sesa stop {run.name}{run.where}")
 
 
 def is_live(run: RunFolder) -> bool:

@@ -63,7 +63,10 @@ def run_segment(
     on_progress: Callable[[Progress], None] = lambda progress: None,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> SegmentResult:
-    """Play the segment's steps from where `game` stands. Raises `StopRequested` between two steps if asked to."""
+    """Play the segment's steps from where `game` stands. Raises `StopRequested` between two steps if asked to.
+
+    After the last step there is nothing left to stop: the segment is finished and kept.
+    """
     attempt = next_attempt(run_dir, segment)
     folder = (segment_folder(run_dir, segment) / f"attempt-{attempt}").resolve()
     folder.mkdir(parents=True)
@@ -76,7 +79,7 @@ def run_segment(
         write_step(folder, run_dir, record, segment, attempt)
         history.append(record.metrics)
         on_progress(replace(where, phase="step done", metrics=record.metrics))
-        if should_stop():
+        if step < first + steps - 1 and should_stop():
             raise StopRequested(f"stopped after step {step}; segment {segment} will be trained again from its start")
     save_checkpoints(game, folder)
     return finish(game, folder, segment, attempt, history)

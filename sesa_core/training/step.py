@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean
 from time import perf_counter
 
-from sesa_core.rewards.proposer import proposer_reward
+from sesa_core.rewards import proposer_reward
 from sesa_core.rng import stream
 from sesa_core.rollout.proposer import Proposal, propose, validate
 from sesa_core.rollout.solver import Deck, SolverRound, solve

@@ -1,8 +1,10 @@
 """The recipe of the shipped warm start: `warm_start` trains the tiny policy from nothing on demonstrations.
 
 Three stretches of one schedule: short questions and much reading practice, then clean demonstrations (mechanics), then open ones
-(habits, unknown relations). Clean first matters: wrong answers from the start drown "read the asked label". Matrices learn
-with Muon, the rest with AdamW. One seed gives one result on one machine; solver and proposer share it.
+(habits, unknown relations). Clean first matters: wrong answers from the start drown "read the asked label". Then a short polish
+with a smaller rate, half of it reading practice with labels that share a word ("highest point", "lowest point"): which of them
+the main schedule leaves confused is a matter of luck. Matrices learn with Muon, the rest with AdamW. One seed gives one result
+on one machine; solver and proposer share it.
 """
 
 import time
@@ -24,10 +26,11 @@ Example = tuple[list[int], list[bool]]
 
 @dataclass(frozen=True)
 class WarmStartSettings:
-    """`steps` optimizer steps of `rows` demonstrations; `clean_share` of them before the habits start."""
+    """`steps` optimizer steps of `rows` demonstrations, `clean_share` of them before the habits start; then `polish_steps`."""
 
     seed: int = 0
     steps: int = 3200
+    polish_steps: int = 640
     rows: int = 32
     clean_share: float = 0.65
     easy_share: float = 0.25
@@ -43,6 +46,7 @@ def warm_start(out_dir: Path, world: World, settings: WarmStartSettings = WarmSt
     """Train and write the policy folder (about half an hour on two idle cores)."""
     trainer = WarmStartTrainer(world, settings, log)
     trainer.run(settings.steps)
+    trainer.polish()
     save_policy(Path(out_dir), trainer.model, trainer.tokenizer)
     log(f"wrote {out_dir}")
 
@@ -60,6 +64,11 @@ class WarmStartTrainer:
             self.model = new_model(len(self.tokenizer))
         self.optimizers = make_optimizers(self.model, settings)
         log(f"{sum(p.numel() for p in self.model.parameters()):,} parameters")
+
+    def polish(self) -> None:
+        """The last stretch, with fresh optimizers."""
+        self.optimizers = make_optimizers(self.model, self.settings)
+        self.run(self.settings.steps + self.settings.polish_steps)
 
     def run(self, until: int) -> None:
         started, first, losses = time.monotonic(), self.step, []
@@ -85,8 +94,11 @@ class WarmStartTrainer:
         return loss.item()
 
     def _schedule(self) -> float:
-        """Linear warm-up, flat to the half, then linear down to 3 %."""
+        """Linear warm-up, flat to the half, then linear down to 3 %; the polish starts at a quarter and falls to 0."""
         s = self.settings
+        polished = self.step - s.steps
+        if polished >= 0:
+            return min(1.0, (polished + 1) / s.warmup_steps) * 0.25 * (1 - polished / s.polish_steps)
         return min(1.0, (self.step + 1) / s.warmup_steps) * min(1.0, max(0.03, 2 * (1 - self.step / s.steps)))
 
     def _batches(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
@@ -104,6 +116,8 @@ class WarmStartTrainer:
 
     def _draw(self, demonstrations: Demonstrations) -> list[Segment]:
         s, done = self.settings, self.step / self.settings.steps
+        if done >= 1:
+            return demonstrations.draw(s.habits, practice_share=0.5, alike=0.6)
         habits = CLEAN if done < s.clean_share else s.habits
         practice = max(0.2 if habits is CLEAN else 0.08, 0.6 - 0.4 * done / s.easy_share)
         return demonstrations.draw(habits, practice, easy=done < s.easy_share)

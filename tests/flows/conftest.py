@@ -48,6 +48,11 @@ def sesa(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str
     return subprocess.run(command, capture_output=True, text=True, env=environment(**more), timeout=PATIENCE_S)
 
 
+def committed(run: RunFolder) -> int:
+    """Boundaries of a run as they lie on disk, without opening its bank: the table's first version is the empty one."""
+    return len(list(run.path.glob("bank/boundaries.lance/_versions/*.manifest"))) - 1
+
+
 @contextmanager
 def started_sesa(*arguments: str | Path, **more: str) -> Iterator[subprocess.Popen[str]]:
     """The command line in the background; it does not outlive the block."""
@@ -68,7 +73,7 @@ def wait_for(condition, seconds: float = PATIENCE_S) -> None:
 
 @pytest.fixture(scope="session")
 def runs_dir(tmp_path_factory) -> Path:
-    """Shared, so that Prefect's database and the search index are made once."""
+    """Shared, so that the search index is made once."""
     return tmp_path_factory.mktemp("flows") / "runs"
 
 

@@ -13,6 +13,8 @@ from tests.flows.conftest import sesa
         (["run", "--set", "bank.topk=3"], "did you mean bank.top_k?"),
         (["run", "--preset", "papr"], "did you mean paper?"),
         (["run", "--config", "nowhere.yaml"], "nowhere.yaml"),
+        (["run", "--set", "preset=paper"], "choose it with --preset"),
+        (["run", "--set", "policy.path=/nowhere"], "policy.path"),
         (["run", "--name", "No Name"], "--name: 'No Name' is not allowed"),
         (["run", "--resume"], "there is nothing to resume"),
         (["run", "--resume", "--set", "seed=1"], "goes on with the settings in its own config.yaml"),

@@ -7,34 +7,50 @@ from pathlib import Path
 import pytest
 
 from sesa_core.training.run_folder import RunFolder
-from tests.flows.conftest import PATIENCE_S, assert_books_are_in_order, boundaries, post, sesa, settings, started_sesa, wait_for
+from tests.flows.conftest import (
+    PATIENCE_S,
+    assert_books_are_in_order,
+    boundaries,
+    committed,
+    post,
+    sesa,
+    settings,
+    started_sesa,
+    wait_for,
+)
 
 pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
 
 
 @pytest.fixture(scope="module")
 def finished(runs_dir) -> RunFolder:
-    """A run that was killed in its second segment and resumed to its end."""
+    """A run that was killed the moment its first segment's boundary was written, and resumed to its end."""
     run = RunFolder(runs_dir / "killed")
-    with started_sesa("run", "--name", "killed", "--runs-dir", runs_dir, *settings()) as process:
-        wait_for(lambda: process.poll() is not None or (run.segment_dir(2) / "attempt-1" / "evidence.jsonl").exists())
+    often = settings("evaluation.every_segments=1")
+    with started_sesa("run", "--name", "killed", "--runs-dir", runs_dir, *often) as process:
+        wait_for(lambda: process.poll() is not None or committed(run) == 2)
         assert process.poll() is None, process.stdout.read()
         process.send_signal(signal.SIGKILL)
-    done = sesa("run", "--resume", "--runs-dir", runs_dir)
+        process.wait()
+    assert not run.evaluation_file(1).exists(), "killed before the evaluation that is due after the segment"
+    done = sesa("run", "--resume", "--runs-dir", runs_dir, "--json")
     assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout) == run.report(), "with --json standard output is the report"
+    assert "left" in done.stderr
     return run
 
 
 def test_a_killed_run_is_resumed_to_its_end(finished):
     rows = boundaries(finished)
-    assert [(b["boundary"], b["segment"]) for b in rows] == [(0, None), (1, 1), (2, 2)]
-    assert rows[1]["attempt"] == 1
-    assert rows[2]["attempt"] in (1, 2), "2 unless the kill came after the last step"
+    assert [(b["boundary"], b["segment"], b["attempt"]) for b in rows] == [(0, None, None), (1, 1, 1), (2, 2, 1)]
     report = finished.report()
     assert (report["segments"], report["steps"]) == (2, 4)
     assert report["questions"]["posed"] == 4 * 3 * 4
-    assert list(report["evaluations"]) == ["0", "2"]
     assert set(report["evaluations"]["2"]["arms"]) == {"off", "on", "placebo"}
+
+
+def test_an_evaluation_that_a_kill_prevented_is_made_up_for(finished):
+    assert list(finished.report()["evaluations"]) == ["0", "1", "2"]
 
 
 def test_every_failure_is_consumed_once_and_no_card_comes_twice(finished):
@@ -46,6 +62,8 @@ def test_the_folder_holds_what_it_promises(finished):
         assert (finished.path / name).exists(), name
     kept = sorted(p.relative_to(finished.path).parts[1] for p in finished.path.rglob("checkpoints"))
     assert kept == ["00002"], "retention.checkpoints=1 keeps the last boundary's"
+    assert (finished.prefect_home / "prefect.db").exists(), "each run has a Prefect database of its own"
+    assert not (finished.path.parent / ".prefect").exists()
     leftovers = [p.name for p in finished.path.glob("*") if p.name.endswith(".partial") or p.name == "stop"]
     assert not leftovers
 
@@ -56,11 +74,16 @@ def test_a_complete_run_has_nothing_to_resume(finished):
     assert "complete" in done.stderr
 
 
-def test_policy_and_bank_of_a_run_can_be_evaluated_again(finished):
-    done = sesa("eval", "--run", "killed", "--runs-dir", finished.path.parent, "--json")
-    assert done.returncode == 0, done.stderr
-    stored = finished.report()["evaluations"]["2"]
-    assert json.loads(done.stdout)["arms"]["on"]["outcomes"] == stored["arms"]["on"]["outcomes"]
+def test_what_a_run_measured_is_shown_and_can_be_measured_again(finished):
+    where = ("--run", "killed", "--runs-dir", finished.path.parent, "--json")
+    stored = finished.report()["evaluations"]
+    assert json.loads(sesa("eval", *where, "--at", "0").stdout) == stored["0"]
+    newest = sesa("eval", *where)
+    assert json.loads(newest.stdout) == stored["2"]
+    assert "--again" in newest.stderr
+    again = sesa("eval", *where, "--again")
+    assert again.returncode == 0, again.stderr
+    assert json.loads(again.stdout)["arms"]["on"]["outcomes"] == stored["2"]["arms"]["on"]["outcomes"]
 
 
 def test_the_bank_of_a_run_can_be_read(finished):
@@ -72,37 +95,67 @@ def test_the_bank_of_a_run_can_be_read(finished):
     assert len(json.loads(sesa("bank", "list", *where, "--at", "0", "--json").stdout)) <= len(cards) + 20
 
 
-def test_ctrl_c_stops_after_the_step_keeps_nothing_half_and_says_how_to_go_on(runs_dir):
-    run, brief = RunFolder(runs_dir / "stopped"), settings("evaluation.arms=[off]", "evaluation.questions=1")
-    with started_sesa("run", "--name", "stopped", "--runs-dir", runs_dir, *brief) as process:
-        wait_for(lambda: process.poll() is not None or list(run.path.glob("segments/00001/attempt-1")))
+def test_ctrl_c_during_an_evaluation_keeps_nothing_half_and_says_how_to_go_on(runs_dir):
+    run, long = RunFolder(runs_dir / "stopped"), settings("evaluation.questions=500", "evaluation.samples=4")
+    with started_sesa("run", "--name", "stopped", "--runs-dir", runs_dir, *long) as process:
+        wait_for(lambda: process.poll() is not None or committed(run) == 1)
         process.send_signal(signal.SIGINT)
         output, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, output
-    assert "sesa run --resume --name stopped" in output.splitlines()[-1]
+    assert f"sesa run --resume --name stopped --runs-dir {runs_dir}" in output.splitlines()[-1]
     assert "Traceback" not in output
     assert [b["boundary"] for b in boundaries(run)] == [0]
-    assert len((run.segment_dir(1) / "attempt-1" / "metrics.jsonl").read_text().splitlines()) == 1
+    assert not list(run.path.glob("evaluations/*")) and not run.segments()
+    assert not run.stop_file.exists(), "the wish was met; the next start must not find it"
+    shown = sesa("eval", "--run", "stopped", "--runs-dir", runs_dir, "--at", "3")
+    assert shown.returncode == 2
+    assert "no boundary of segment 3; the newest is that of segment 0" in shown.stderr
 
 
-def test_on_a_started_server_a_judge_that_dies_fails_its_batch_and_nothing_else(prefect_server, runs_dir):
-    run = RunFolder(runs_dir / "served")
-    few = ("evaluation.arms=[off]", "evaluation.questions=1", "selfplay.segments=1", "selfplay.steps_per_segment=1")
+@pytest.fixture(scope="module")
+def served(prefect_server, runs_dir, tmp_path_factory) -> tuple[RunFolder, str]:
+    """A run on a started server: stopped by `sesa stop` in its segment, resumed when its judge was gone; what it then said."""
+    run, prefect = RunFolder(runs_dir / "served"), {"PREFECT_API_URL": prefect_server, "PREFECT_HOME": str(tmp_path_factory.mktemp("home"))}
+    few = ("evaluation.arms=[off]", "evaluation.questions=1", "selfplay.segments=1", "selfplay.steps_per_segment=4")
     with started_sesa("judge", "serve", "--port", "0") as judge:
         address = judge.stdout.readline().split("judge.base_url=")[1].strip()
         hurry = settings(*few, f"judge.base_url={address}", "judge.retries=1", "judge.retry_delay_s=0.01")
-        arguments = ("run", "--name", "served", "--runs-dir", runs_dir, *hurry)
-        with started_sesa(*arguments, PREFECT_API_URL=prefect_server) as process:
-            wait_for(lambda: process.poll() is not None or list(run.path.glob("evaluations/*.json")))
-            judge.terminate()  # it answered when the run began; nobody is there when failures are to be distilled
+        where = ("--name", "served", "--runs-dir", runs_dir)
+        with started_sesa("run", *where, *hurry, **prefect) as process:
+            wait_for(lambda: process.poll() is not None or list(run.path.glob("segments/00001/attempt-1")))
+            stopping = sesa("stop", "--runs-dir", runs_dir, "--json")
             output, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 0, output
+    assert process.returncode == 130, output
+    assert json.loads(stopping.stdout)["run"] == "served"
+    done = sesa("run", "--resume", *where, **prefect)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return run, done.stdout
+
+
+def test_sesa_stop_ends_a_run_after_its_step_and_the_segment_is_trained_again(served):
+    run, _ = served
+    first, second = (run.segment_dir(1) / f"attempt-{n}" for n in (1, 2))
+    assert len((first / "metrics.jsonl").read_text().splitlines()) < 4 and not (first / "result.json").exists()
+    assert len((second / "metrics.jsonl").read_text().splitlines()) == 4
+    assert [(b["segment"], b["attempt"]) for b in boundaries(run)] == [(None, None), (1, 2)]
+
+
+def test_a_judge_that_is_down_does_not_keep_a_run_from_going_on(served):
+    run, output = served
+    assert "failures will wait until it answers" in output
     report = run.report()
     assert report["failures"]["found"] == report["failures"]["pending"] > 0, "nothing lost, nothing invented"
     assert report["cards"]["written"] == 0
 
-    states = {f["name"]: f["state"]["type"] for f in post(prefect_server, "/flow_runs/filter", {})}
-    assert states == {"served": "COMPLETED", "segment 1": "COMPLETED", "distil segment 1": "FAILED"}
+
+def test_a_batch_whose_calls_fail_is_shown_failed_and_fails_nothing_else(served, prefect_server):
+    runs = post(prefect_server, "/flow_runs/filter", {"sort": "START_TIME_ASC"})
+    states = [(f["name"], f["state"]["type"]) for f in runs]
+    assert states[0] == ("served", "CANCELLED"), "stopped by a person"
+    again = [s for s in states if s[1] != "CANCELLED"]
+    assert again == [("served", "COMPLETED"), ("segment 1", "COMPLETED"), ("distil segment 1", "FAILED")]
+    failed = next(f for f in runs if f["state"]["type"] == "FAILED")
+    assert "brought no usable reply" in failed["state"]["message"]
     artifacts = {a["key"]: json.loads(a["data"]) for a in post(prefect_server, "/artifacts/filter", {}) if a["type"] == "table"}
     assert set(artifacts) == {"metrics-served", "judge-served", "gate-served", "bank-served"}
     assert all(row["calls"] == 2 and "judge at" in row["status"] for row in artifacts["judge-served"]), "one retry each"

@@ -28,10 +28,13 @@ class Demonstrations:
     def learn_vocabulary(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.words.learn_vocabulary(tokenizer)
 
-    def draw(self, habits: Habits, practice_share: float = 0.0, easy: bool = False, solver_share: float = 0.7) -> list[Segment]:
-        """One demonstration: reading practice, else a solver's or a proposer's."""
+    def draw(
+        self, habits: Habits, practice_share: float = 0.0, easy: bool = False, solver_share: float = 0.7, alike: float = 0.0
+    ) -> list[Segment]:
+        """One demonstration: reading practice (a share `alike` of it with labels that share a word), else a solver's or a
+        proposer's."""
         if self.words.chance(practice_share):
-            return reading(self.words)
+            return reading(self.words, bool(alike) and self.words.chance(alike))
         if self.words.chance(solver_share):
             return self.solver.draw(habits, easy)
         return self.proposer.draw(habits)

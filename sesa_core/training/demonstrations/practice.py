@@ -12,10 +12,17 @@ from sesa_core.training.demonstrations.words import Words
 from sesa_core.world.questions import TEMPLATES
 from sesa_core.world.schema import HELD_OUT_RELATIONS, LINK_SECTION, LINKS, RELATIONS, SECTION_RELATIONS, SECTIONS
 
+_SHARING = tuple(
+    tuple(label for label in (*RELATIONS, *LINKS) if word in label.split())
+    for word in sorted({w for label in (*RELATIONS, *LINKS) for w in label.split()})
+    if sum(word in label.split() for label in (*RELATIONS, *LINKS)) > 1
+)
 
-def reading(words: Words) -> list[Segment]:
-    """A transcript whose first question searches; the others ask again about what was found."""
-    labels = _section_labels(words) if words.chance(0.5) else _mixed_labels(words)
+
+def reading(words: Words, alike: bool = False) -> list[Segment]:
+    """A transcript whose first question searches; the others ask again about what was found. `alike`: about labels that
+    share a word."""
+    labels = _alike_labels(words) if alike else _section_labels(words) if words.chance(0.5) else _mixed_labels(words)
     values = [words.value() for _ in labels]
     if len(labels) > 1 and words.chance(0.2):
         one, other = words.rng.permutation(len(labels))[:2]
@@ -42,6 +49,17 @@ def _section_labels(words: Words) -> list[str]:
     labels = [*(LINKS if section == LINK_SECTION else ()), *SECTION_RELATIONS[section]]
     labels = [words.label() if label in HELD_OUT_RELATIONS else label for label in labels]
     return labels if words.chance(0.5) else [labels[i] for i in words.rng.permutation(len(labels))]
+
+
+def _alike_labels(words: Words) -> list[str]:
+    """Labels that share a word, real or made up, and up to two others, in any order."""
+    if words.chance(0.7):
+        labels = list(words.pick(_SHARING))
+    else:
+        shared, own = words.word(), (words.word(), words.word())
+        labels = [f"{shared} {o}" if words.chance(0.3) else f"{o} {shared}" for o in own]
+    labels += [words.label() for _ in range(words.pick((0, 1, 2)))]
+    return [labels[i] for i in words.rng.permutation(len(labels))]
 
 
 def _mixed_labels(words: Words) -> list[str]:

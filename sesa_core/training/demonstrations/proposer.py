@@ -36,10 +36,10 @@ class Draft:
 
 
 class ProposerDemonstrations:
-    """Draws proposer demonstrations from the training targets of known relations."""
+    """Draws proposer demonstrations from the training targets of known relations; without `counterfactual` nothing is renamed."""
 
-    def __init__(self, world: World, words: Words) -> None:
-        self.world, self.words = world, words
+    def __init__(self, world: World, words: Words, counterfactual: bool = True) -> None:
+        self.world, self.words, self.counterfactual = world, words, counterfactual
         rows = [r for r in world.findable if world.split_of(r.country) == "train" and r.relation in KNOWN_RELATIONS]
         self.targets = {h: [r for r in rows if h in reachable_hops(world, r.country)] for h in (1, 2, 3)}
 
@@ -62,7 +62,7 @@ class ProposerDemonstrations:
             text = template.format(relation=relation, subject=draft.subject)
             turns = scramble(draft.turns, (), HELD_OUT_RELATIONS, lambda _: words.label(), words.rng, 0.0)
             segments = [proposer_prompt(target.relation, target.answer, asked), *turns, question_turn(text)]
-            return substitute(segments, self._renaming(draft, item))
+            return substitute(segments, self._renaming(draft, item) if self.counterfactual else {})
 
     def _walk_back(self, target: Findable, hops: int) -> Draft | None:
         """Follow passages away from the target, one per hop; None if there is nothing to follow."""

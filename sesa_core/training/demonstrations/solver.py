@@ -72,14 +72,15 @@ class Scene:
 
 
 class SolverDemonstrations:
-    """Draws solver demonstrations. `easy` keeps the questions short."""
+    """Draws solver demonstrations of `modes` (repeats are weights). `easy` keeps the questions short; without `counterfactual`
+    the names and values are the world's own."""
 
-    def __init__(self, world: World, words: Words) -> None:
-        self.world, self.words = world, words
+    def __init__(self, world: World, words: Words, modes: tuple[str, ...] = _MODES, counterfactual: bool = True) -> None:
+        self.world, self.words, self.modes, self.counterfactual = world, words, modes, counterfactual
 
     def draw(self, habits: Habits, easy: bool = False) -> list[Segment]:
         words = self.words
-        mode = "unknown" if words.chance(habits.unknown) else words.pick(_MODES)
+        mode = "unknown" if words.chance(habits.unknown) else words.pick(self.modes)
         scene = self._scene(mode, easy)
         turns, answer = self._play(scene, habits)
         rename = bool(scene.mapping) or words.chance(0.75)
@@ -88,7 +89,7 @@ class SolverDemonstrations:
         share = 0.5 if words.chance(0.8) else 0.0
         keep = {scene.chain.relation, *LINKS}
         turns = scramble(turns, keep, HELD_OUT_RELATIONS, partial(self._other_label, scene), words.rng, share)
-        if rename:
+        if rename and self.counterfactual:
             self._rename_names(scene, turns)
         question = substitute([solver_prompt(phrase(scene.chain, int(words.rng.integers(len(TEMPLATES)))))], scene.mapping)[0][1]
         played = substitute([*turns, answer_turn(answer)], scene.mapping)

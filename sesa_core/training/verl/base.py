@@ -48,12 +48,20 @@ class VerlEngine(ABC):
         self._standing = None
         order = rng.stream(self.config.seed, "mini-batches", self.role, self._version)
         batches = mini_batches(rows, self.config.grpo, sampling_temperature(self.config, self.role), order)
+        self._set_rate(self._scheduled_rate())
         rates, reported = [], []
         for batch in batches:
             rates.append(self._learning_rate())
             reported.append(self._optimize(batch))
         self._version += 1
         return update_metrics(reported, rates, rows)
+
+    def _scheduled_rate(self) -> float:
+        """The rate of the coming update, warm-up aside: a function of how many there were, so that a resumed run goes on with it."""
+        selfplay, optim = self.config.selfplay, self.config.optim
+        last = selfplay.segments * selfplay.steps_per_segment - 1
+        gone = min(1.0, self._version / last) if last > 0 else 0.0
+        return optim.lr * (1 - (1 - optim.final_share) * gone)
 
     def save(self, path: Path) -> None:
         self._standing = publish(path, self.role, self._version, self._write).digest
@@ -86,6 +94,9 @@ class VerlEngine(ABC):
 
     @abstractmethod
     def _learning_rate(self) -> float: ...
+
+    @abstractmethod
+    def _set_rate(self, rate: float) -> None: ...
 
     @abstractmethod
     def _write(self, folder: Path) -> None: ...

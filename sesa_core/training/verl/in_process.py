@@ -50,6 +50,9 @@ class InProcessEngine(VerlEngine):
     def _learning_rate(self) -> float:
         return self._worker.learning_rate()
 
+    def _set_rate(self, rate: float) -> None:
+        self._worker.set_rate(rate)
+
     def _write(self, folder: Path) -> None:
         self._worker.save_checkpoint(str(folder), global_step=self.policy_version)
 
@@ -64,7 +67,6 @@ class InProcessHost(Host):
     """Builds each engine when it is first asked for."""
 
     def __init__(self, config: RunConfig, policy_path: Path) -> None:
-        super().__init__()
         self._config, self._policy_path = config, policy_path
         self._engines: dict[Role, InProcessEngine] = {}
 

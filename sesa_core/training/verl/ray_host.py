@@ -56,6 +56,10 @@ class RayEngine(VerlEngine):
         with self._explained("updating"):
             return self._group.learning_rate()[0]
 
+    def _set_rate(self, rate: float) -> None:
+        with self._explained("updating"):
+            self._group.set_rate(rate)
+
     def _write(self, folder: Path) -> None:
         with self._explained("saving"):
             self._group.save_checkpoint(str(folder.absolute()), global_step=self.policy_version)
@@ -82,7 +86,6 @@ class RayHost(Host):
     """Starts the cluster when the first engine is asked for, in whatever thread asks: let that be the main thread."""
 
     def __init__(self, config: RunConfig, policy_path: Path) -> None:
-        super().__init__()
         self._config, self._policy_path = config, policy_path
         self._cluster: LocalCluster | None = None
         self._pools: SharedPools | None = None

@@ -66,6 +66,7 @@ def _model(policy_path: Path) -> dict[str, object]:
 
 
 def _precision(config: RunConfig) -> dict[str, object]:
+    # The optimizer's own weights stay in fp32 whatever the policy's are: at a rate of 1e-6 a bf16 weight would rarely move.
     mixed = {"param_dtype": config.policy.dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
     return {"fsdp_config.model_dtype": "fp32", "fsdp_config.use_torch_compile": False, "+fsdp_config.mixed_precision": mixed}
 
@@ -101,7 +102,8 @@ def _reference(config: RunConfig) -> dict[str, object]:
 
 
 def _rollout(config: RunConfig, role: Role) -> dict[str, object]:
-    room = {"slots": config.engine.slots, "max_len": config.rollout.max_context, "threads": config.engine.threads}
+    room = {"slots": config.engine.slots, "max_len": config.rollout.max_context}
+    room |= {"threads": config.engine.threads, "dtype": config.policy.dtype}
     return {
         "name": f"sesa_{role}",
         "n": 1,

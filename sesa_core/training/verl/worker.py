@@ -37,7 +37,7 @@ class GeneratorRollout(BaseRollout):
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, model_config, device_mesh)
         room = self.config.engine_kwargs["sesa"]
-        model = load_policy(Path(self.model_config.local_path)).to(get_device_name())
+        model = load_policy(Path(self.model_config.local_path), room["dtype"]).to(get_device_name())
         self.generator = Generator(model, room["slots"], room["max_len"])
 
     async def resume(self, tags: list[str]) -> None:
@@ -87,6 +87,15 @@ class PolicyWorker(ActorRolloutRefWorker):
     def learning_rate(self) -> float:
         """What the next optimizer step will use."""
         return self.actor.engine.optimizer.param_groups[0]["lr"]
+
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    def set_rate(self, rate: float) -> None:
+        """What the schedule multiplies from now on. verl can only schedule by a known number of optimizer steps, and how many
+        mini-batches an update has depends on how many groups are live."""
+        schedule = self.actor.engine.lr_scheduler
+        for i, group in enumerate(self.actor.engine.optimizer.param_groups):
+            schedule.base_lrs[i] = rate
+            group["lr"] = rate * schedule.lr_lambdas[i](schedule.last_epoch)
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def export_hf(self, folder: str) -> None:

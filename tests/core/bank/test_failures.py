@@ -87,3 +87,29 @@ def test_a_failure_survives_its_row():
     record = FailureRecord(failure("a", shown_cards=(shown("c"),)), 3, attempts=1)
     assert FailureRecord.of(record.row()) == record
     assert failure_from({**record.failure.__dict__, "evidence": [], "problem_evidence": [], "shown_cards": []}).evidence == ()
+
+
+def test_a_problem_that_fails_again_while_it_waits_is_one_failure_with_its_newest_evidence():
+    first = failure("a", step=3, answer="old", failed_count=2)
+    again = failure("a", step=12, answer="new", failed_count=1, shown_cards=(shown("c"),))
+    result = settled(known=[FailureRecord(first, 3, attempts=1, reason="cut")], fresh=[again])
+    record = result.changed["a"]
+    assert (record.failure.answer, record.failure.step, record.failure.failed_count) == ("new", 12, 3)
+    assert (record.state, record.attempts, record.reason, record.boundary_id) == (PENDING, 1, "cut", 3)
+    assert (result.counts["new"], result.counts["pending"]) == (0, 1)
+    assert settled(known=[record], fresh=[again]).changed == {}, "applied twice, the same step changes nothing"
+
+
+def test_failures_of_one_problem_within_a_segment_add_up_in_the_order_of_their_steps():
+    fresh = [failure("a", step=9, answer="new"), failure("a", step=8, answer="old")]
+    result = settled(fresh=fresh)
+    assert (result.changed["a"].failure.answer, result.changed["a"].failure.failed_count) == ("new", 2)
+    assert result.counts["new"] == 1
+
+
+def test_a_dropped_problem_that_fails_again_waits_again_and_a_settled_one_does_not():
+    dropped, dead, done = (FailureRecord(failure("a", step=1), 3, state=s, reason="why") for s in (DROPPED, DEAD, CONSUMED))
+    again = failure("a", step=12)
+    record = settled(known=[dropped], fresh=[again]).changed["a"]
+    assert (record.state, record.reason, record.failure.failed_count) == (PENDING, "", 2)
+    assert settled(known=[dead], fresh=[again]).changed == settled(known=[done], fresh=[again]).changed == {}

@@ -4,11 +4,32 @@ import pytest
 
 from sesa_core.config.load import config_hash, describe_schema, load_config, presets, save_config
 from sesa_core.errors import ConfigError
+from sesa_core.training.grpo import ScoredRollout, build_rows
+from sesa_core.types import Ending, Role, Trajectory
 
 
 @pytest.mark.parametrize("name", presets())
 def test_every_shipped_preset_is_valid_and_names_itself(name):
     assert load_config(name).preset == name
+
+
+@pytest.mark.parametrize("name", presets())
+def test_every_shipped_preset_lets_both_roles_learn(name):
+    """GRPO compares the members of a group: a preset whose groups hold one rollout would train on nothing, for days."""
+    config = load_config(name)
+    groups = {"solver": config.selfplay.solver_group, "proposer": config.selfplay.proposals_per_target}
+    for role, size in groups.items():
+        trajectories = [Trajectory(Role(role), "g", i, "", (1,), (2,), (1,), (0.0,), (), Ending.FINISHED) for i in range(size)]
+        scored = [ScoredRollout(t, "g", float(i == 0)) for i, t in enumerate(trajectories)]
+        assert build_rows(scored)[1].rows == size, role
+    assert set(config.selfplay.update_order) == {"solver", "proposer"} and not config.selfplay.freeze_proposer
+    posed = config.selfplay.targets * config.selfplay.proposals_per_target
+    assert posed >= config.selfplay.problems, "the pool fills slots, it does not replace the proposer"
+
+
+def test_the_paper_is_evaluated_as_published():
+    evaluation = load_config("paper").evaluation
+    assert (evaluation.split, evaluation.questions, evaluation.samples) == ("test", 500, 0), "greedy, one rollout a question"
 
 
 def test_the_shipped_presets_are_the_two_that_are_documented():
@@ -66,6 +87,14 @@ def test_lists_are_replaced_not_merged():
         ("targets.hops=[4]", "targets.hops.0", "less than or equal to 3"),
         ("evaluation.arms=[of]", "evaluation.arms.0", "'off', 'on' or 'placebo'"),
         ("proposer_reward.extreme_penalty=1", "proposer_reward", "pays better than a hard one"),
+        ("selfplay.proposals_per_target=1", "selfplay", "would never learn"),
+        ("selfplay.update_order=[]", "selfplay", "solver and proposer once each"),
+        ("selfplay.update_order=[solver]", "selfplay", "set freeze_proposer"),
+        ("selfplay.update_order=[solver, solver]", "selfplay", "solver and proposer once each"),
+        ("validation.min_chars=401", "validation", "min_chars 401 is above max_chars 400"),
+        ("validation.max_words=2", "validation", "min_words 3 is above max_words 2"),
+        ("evaluation.arms=[]", "evaluation.arms", "at least 1"),
+        ("evaluation.arms=[off, off]", "evaluation", "names an arm twice"),
         ("seed", "--set", "key=value"),
         ("seed=[", "seed", "not YAML"),
         ("preset=other", "preset", "paper, quickstart"),
@@ -77,6 +106,12 @@ def test_a_wrong_setting_names_the_key_the_value_and_what_is_allowed(override, k
     assert error.value.key == key
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_settings_that_only_look_contradictory_are_taken():
+    assert load_config(overrides=["selfplay.freeze_proposer=true", "selfplay.proposals_per_target=1"]).selfplay.freeze_proposer
+    assert load_config(overrides=["validation.max_words=0"]).validation.max_words == 0, "0 is no bound"
+    assert load_config(overrides=["selfplay.update_order=[proposer, solver]"]).selfplay.update_order == ("proposer", "solver")
 
 
 @pytest.mark.parametrize(("text", "says"), [("- a\n", "key: value"), ("a: [", "not YAML"), (None, "cannot be read")])

@@ -16,3 +16,7 @@ def test_paired_difference_by_hand():
     mean, low, high = paired_difference([1, 1, 0, 1], [0, 1, 0, 0])
     assert (mean, low, high) == (0.5, pytest.approx(-0.0658, abs=1e-3), pytest.approx(1.0658, abs=1e-3))
     assert paired_difference([], []) == (0.0, 0.0, 0.0)
+
+
+def test_a_pair_of_which_one_half_was_dropped_is_left_out():
+    assert paired_difference([1, None, 1, 0, 1], [0, 1, 1, None, 0]) == paired_difference([1, 1, 1], [0, 1, 0])

@@ -1,6 +1,8 @@
 """Time left, by hand-computed numbers, with a clock that the test moves."""
 
-from sesa_core.report.pace import Pace, clock_text, sparkline
+import pytest
+
+from sesa_core.report.pace import Pace, Work, clock_text, left_text, sparkline
 
 
 class Hand:
@@ -10,13 +12,15 @@ class Hand:
         return self.now
 
 
-def test_nothing_is_promised_before_a_step_was_timed():
-    assert Pace(30, 0, {}, Hand()).left() is None
+def test_without_guesses_nothing_is_promised_before_a_step_was_timed():
+    pace = Pace(Work(30, 0), Hand())
+    assert pace.left() is None
+    assert left_text(pace) == "?"
 
 
 def test_steps_and_stages_that_are_to_come_are_added_up():
     hand = Hand()
-    pace = Pace(steps=4, steps_done=0, remaining={"evaluate": 2, "boundary": 2}, clock=hand)
+    pace = Pace(Work(steps=4, steps_done=0, stages={"evaluate": 2, "boundary": 2}), clock=hand)
     pace.begin("evaluate")
     hand.now = 10  # the evaluation took 10 s, one more is to come
     pace.begin("train")
@@ -34,9 +38,53 @@ def test_steps_and_stages_that_are_to_come_are_added_up():
     assert pace.elapsed() == 21
 
 
+def test_the_stage_in_progress_counts_for_what_is_left_of_it():
+    hand = Hand()
+    pace = Pace(Work(steps=1, steps_done=0, stages={"evaluate": 2}), clock=hand)
+    pace.begin("evaluate")
+    hand.now = 10
+    pace.begin("train")
+    hand.now = 12
+    pace.step_done(1)
+    pace.begin("evaluate")  # the last stage, expected to take 10 s as the first did
+    assert pace.left() == 10
+    hand.now = 16
+    assert pace.left() == 10 - 4
+    hand.now = 22
+    assert pace.left() == pytest.approx(1), "used up its 10 s: a tenth of what it took so far, not nothing"
+    hand.now = 32
+    assert pace.left() == pytest.approx(2)
+
+
+def test_guesses_name_a_time_from_the_start_and_are_stretched_by_what_is_seen():
+    hand = Hand()
+    guesses = {"step": 2.0, "evaluate": 10.0, "boundary": 5.0}
+    pace = Pace(Work(4, 0, {"evaluate": 2, "boundary": 1}, guesses), clock=hand)
+    assert pace.left() == 4 * 2 + 2 * 10 + 5
+    assert left_text(pace) == "~0:33"
+    pace.begin("evaluate")
+    hand.now = 4
+    assert pace.left() == 4 * 2 + 10 + 5 + 6, "the evaluation in progress has used 4 of its 10 s"
+    hand.now = 30  # it took 30 s, three times the guess
+    pace.begin("train")
+    assert pace.left() == 4 * 2 * 3 + 30 + 5 * 3, "steps and boundary were never seen: thrice their guess; the evaluation was"
+    hand.now = 31
+    pace.step_done(1)  # 1 s: seen 31 s, guessed 12 s
+    assert pace.left() == pytest.approx(3 * 1 + 30 + 5 * 31 / 12)
+    assert left_text(pace) == "0:45"
+
+
+def test_what_a_run_turns_out_to_have_before_it_replaces_what_was_thought():
+    hand = Hand()
+    pace = Pace(Work(4, 0, {"evaluate": 2}, {"step": 2.0, "evaluate": 10.0}), clock=hand)
+    pace.begin("start")
+    pace.expect(Work(4, 3, {"evaluate": 1}, {"step": 2.0, "evaluate": 10.0}))
+    assert (pace.steps_done, pace.left()) == (3, 2 + 10)
+
+
 def test_steps_of_an_earlier_process_fill_the_bar_but_not_the_mean():
     hand = Hand()
-    pace = Pace(steps=20, steps_done=10, remaining={}, clock=hand)
+    pace = Pace(Work(steps=20, steps_done=10), clock=hand)
     hand.now = 100
     pace.begin("train")
     hand.now = 102

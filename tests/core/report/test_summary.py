@@ -14,8 +14,8 @@ EVICTED = {"card_id": "c0", "reason": "net score below 0", "pattern": "an old ha
 REFUSED = {"failure_id": "f2", "rule": "duplicate", "reason": "cosine 0.91", "other": "c1"}
 
 
-def boundary(number: int, new: int, consumed: int, pending: int, added=(), refused=(), evicted=()) -> dict:
-    failures = {"new": new, "consumed": consumed, "pending": pending}
+def boundary(number: int, new: int, consumed: int, pending: int, added=(), refused=(), evicted=(), dropped=0, dead=0) -> dict:
+    failures = {"new": new, "consumed": consumed, "pending": pending, "dropped": dropped, "dead": dead}
     kept = {"boundary_id": number, "tag": f"first.b-{number:05d}", "gates": [GATE]}
     return kept | {"failures": failures, "added": list(added), "refused": list(refused), "evicted": list(evicted)}
 
@@ -35,7 +35,7 @@ STEPS = [
 def test_counts_are_sums_over_committed_boundaries_and_their_steps():
     report = summarise("first", BOUNDARIES, STEPS, {2: evaluation(0.9, 0.6), 0: evaluation(0.8, 0.25)})
     assert report["questions"] == {"posed": 64, "valid": 36, "solved": 20}
-    assert report["failures"] == {"found": 11, "distilled": 8, "pending": 3}
+    assert report["failures"] == {"found": 11, "distilled": 8, "pending": 3, "dropped": 0, "dead": 0}
     assert report["cards"] == {"written": 3, "refused": 1, "evicted": 1}
     assert (report["segments"], report["steps"]) == (2, 2)
     assert list(report["evaluations"]) == ["0", "2"]
@@ -44,15 +44,35 @@ def test_counts_are_sums_over_committed_boundaries_and_their_steps():
 def test_the_last_screen_says_what_was_asked_for():
     report = summarise("first", BOUNDARIES, STEPS, {0: evaluation(0.8, 0.25), 2: evaluation(0.9, None)})
     out = StringIO()
-    print_summary(report, Path("runs/first"), Console(file=out, width=80))
+    places = {"report": Path("runs/first/report.json"), "bank": "s3://cards/first"}
+    print_summary(report, places, ["sesa one", "sesa two", "sesa three"], Console(file=out, width=80))
     text = out.getvalue()
     assert "before: greedy" in text and "after: greedy" in text
     assert "80.0% ± 5.0" in text and "90.0% ± 5.0" in text and "25.0%" in text
     assert [arm for arm in ("bank off", "bank on", "placebo") if arm in text] == ["bank off", "bank on", "placebo"]
     assert "64 posed, 36 valid, 20 solved" in text
     assert "3 written, 1 refused, 1 evicted" in text
-    assert "runs/first/report.json" in text
-    assert text.count("sesa ") == 3, "three next commands"
+    assert "report      runs/first/report.json\nbank        s3://cards/first\n" in text
+    assert "next        sesa one\n            sesa two\n            sesa three\n" in text
+
+
+def test_a_long_path_is_not_broken_into_two_lines():
+    report = summarise("first", BOUNDARIES, STEPS, {0: evaluation(0.8, 0.25)})
+    out, place = StringIO(), Path("/long") / ("x" * 90) / "report.json"
+    print_summary(report, {"report": place}, [f"sesa eval --runs-dir {place.parent}"], Console(file=out, width=80))
+    assert f"report      {place}\n" in out.getvalue()
+    assert f"sesa eval --runs-dir {place.parent}\n" in out.getvalue()
+
+
+def test_every_failure_that_was_found_is_accounted_for():
+    rows = [boundary(1, 7, 3, 2, dropped=2), boundary(2, 4, 3, 1, dropped=1, dead=1)]
+    report = summarise("first", rows, STEPS, {0: evaluation(0.8, 0.25)})
+    counts = report["failures"]
+    assert counts == {"found": 11, "distilled": 6, "pending": 1, "dropped": 3, "dead": 1}
+    assert counts["found"] == counts["distilled"] + counts["pending"] + counts["dropped"] + counts["dead"]
+    out = StringIO()
+    print_summary(report, {}, [], Console(file=out, width=120))
+    assert "11 found, 6 distilled, 1 waiting, 3 dropped, the queue being full, 1 given up after too many attempts" in out.getvalue()
 
 
 def test_gate_rows_say_how_many_checks_ran_when_nothing_was_found():

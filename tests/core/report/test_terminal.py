@@ -7,24 +7,30 @@ import sys
 from pathlib import Path
 
 CHATTER = """
-import os, subprocess, sys
+import os, subprocess, sys, time
 from pathlib import Path
-from sesa_core.report.pace import Pace
+from sesa_core.report.pace import Pace, Work
 from sesa_core.report.terminal import captured_output, open_display
 from sesa_core.training.step import Progress
 
 print("before")
 try:
-    with captured_output(Path(sys.argv[1])) as screen, open_display("first", screen, Pace(2, 0, {})) as display:
+    pace = Pace(Work(2, 0, {}, {"step": 30.4}))
+    onto = "stderr" if "onto-stderr" in sys.argv else "stdout"
+    with captured_output(Path(sys.argv[1]), onto) as screen, open_display("first", screen, pace) as display:
         print("python chatter")
         print("python warning", file=sys.stderr)
         os.write(2, b"chatter from C\\n")
         subprocess.run(["echo", "chatter of a child"], check=True)
+        display.stage("evaluate", "segment 0 of 1")
+        display.phase("turn 1")
+        if screen.isatty():
+            time.sleep(0.6)  # two frames
         display.stage("train", "segment 1")
         display.progress(Progress(1, 1, 1, 2, "solve"))
         display.progress(Progress(1, 1, 1, 2, "step done", {"solver/reward": 0.25}))
         display.note("a line that stays")
-        if len(sys.argv) > 2:
+        if "fail" in sys.argv:
             raise ValueError("broken")
 finally:
     print("after")
@@ -42,12 +48,20 @@ def test_library_output_goes_to_the_log_and_ours_to_standard_output(tmp_path):
     lines = done.stdout.splitlines()
     assert lines[0] == "before" and lines[-1] == "after"
     assert [line.partition(" first: ")[2] for line in lines[1:-1]] == [
-        "segment 1",
+        "segment 0 of 1, left ~1:00",
+        "segment 1, left ~1:00",
         "segment 1/1 step 1/2, solver reward 0.25, left 0:00",
         "a line that stays",
     ]
     log = (tmp_path / "log.txt").read_text().splitlines()
     assert sorted(log) == ["chatter from C", "chatter of a child", "python chatter", "python warning"]
+
+
+def test_progress_can_go_to_standard_error_where_standard_output_is_for_data(tmp_path):
+    done = run_chatter(tmp_path / "log.txt", "onto-stderr")
+    assert done.stdout.splitlines() == ["before", "after"]
+    assert "a line that stays" in done.stderr
+    assert "chatter" not in done.stderr
 
 
 def test_the_terminal_is_given_back_after_an_error(tmp_path):
@@ -71,6 +85,8 @@ def test_a_terminal_gets_the_live_display(tmp_path):
         os.close(ours)
     assert process.wait() == 0
     text = shown.decode()
+    assert "segment 0 of 1 · turn 1" in text
+    assert "~1:00 left" in text, "before anything was timed"
     assert "segment 1 of 1 · step 1 of 2 · step done" in text
     assert "solver reward" in text and "1/2" in text
     assert "chatter" not in text

@@ -1,8 +1,7 @@
 import pytest
 
 from sesa_core.config.models import ProposerRewardSettings
-from sesa_core.rewards.proposer import frontier_reward, proposer_reward
-from sesa_core.rewards.solver import solver_reward
+from sesa_core.rewards import frontier_reward, proposer_reward, solver_reward
 from sesa_core.types import Ending, Passage, Problem, Role, Target, Trajectory, Turn, TurnKind
 
 TARGET = Target("t1", "Paris", 2, aliases=("City of Light",), relation="capital")

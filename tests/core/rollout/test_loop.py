@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -49,19 +51,36 @@ def assert_masks_are_exact(t: Table, trajectory) -> None:
         pieces[-1][1].append(token)
         last = mask
     written = [tuple(ids) for mask, ids in pieces if mask == 0]
-    shown = [
-        t.transcript.encode(t.transcript.information(x.passages)) for x in trajectory.turns if x.kind is TurnKind.SEARCH and x.passages
-    ]
-    assert written == shown
-    assert len(trajectory.log_probs) == len(trajectory.response_ids)
+    answered = [x for x in trajectory.turns if x.kind is TurnKind.SEARCH]
+    if trajectory.ending in (Ending.TURN_LIMIT, Ending.TRUNCATED) and trajectory.turns and trajectory.turns[-1].kind is TurnKind.SEARCH:
+        assert answered.pop().passages == (), "a search that nobody answered found nothing"
+    assert written == [t.transcript.encode(t.transcript.information(x.passages)) for x in answered], "no results is an answer too"
+    assert [tuple(ids) for mask, ids in pieces if mask == 1] == t.engine.sampled
+    assert len(trajectory.turns) == len(t.engine.sampled)
+    assert len(trajectory.log_probs) == len(trajectory.response_ids) == len(trajectory.response_mask)
     assert all(lp == 0.0 for lp, m in zip(trajectory.log_probs, trajectory.response_mask, strict=True) if m == 0)
     assert all(lp == -0.5 for lp, m in zip(trajectory.log_probs, trajectory.response_mask, strict=True) if m == 1)
+
+
+def test_whoever_watches_is_told_of_each_turn_and_may_break_off():
+    told = []
+    t = replace(table(one_search), on_turn=lambda turn, playing: told.append((turn, playing)))
+    play([seat(t, sample) for sample in range(3)], t, ("test",))
+    assert told == [(0, 3), (1, 3)], "a search, then an answer"
+
+    def enough(turn: int, playing: int) -> None:
+        if turn == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        play([seat(t)], replace(t, on_turn=enough), ("test",))
 
 
 def test_searches_run_out():
     t = table(lambda prompt, seed: "<search>Chad</search>", searches=2)
     (trajectory,) = play([seat(t)], t, ("train", 1))
     assert trajectory.ending is Ending.TURN_LIMIT and len(trajectory.queries) == 3
+    assert_masks_are_exact(t, trajectory)
 
 
 def test_no_room_for_the_passages_truncates_and_never_cuts_inside_a_tag():
@@ -72,6 +91,7 @@ def test_no_room_for_the_passages_truncates_and_never_cuts_inside_a_tag():
     t = table(one_search, context=context)
     (trajectory,) = play([long], t, ("train", 1))
     assert trajectory.ending is Ending.TRUNCATED and trajectory.queries == ("Chad economy",)
+    assert_masks_are_exact(t, trajectory)
     assert len(trajectory.prompt_ids) + len(trajectory.response_ids) <= context
     assert "<information>" not in t.transcript.tokenizer.decode(trajectory.response_ids)
 
@@ -142,9 +162,17 @@ def test_masks_hold_for_any_game(script_turns, profile, tags, context):
     turns = iter(script_turns)
     t = table(lambda prompt, seed: next(turns, "<answer>end</answer>"), profile, tags, searches=4, context=context)
     (trajectory,) = play([seat(t)], t, ("train", 1))
-    assert len(trajectory.response_ids) == len(trajectory.response_mask) == len(trajectory.log_probs)
+    assert_masks_are_exact(t, trajectory)
     assert len(trajectory.prompt_ids) + len(trajectory.response_ids) <= max(context, len(trajectory.prompt_ids))
     shown_passages = [p for x in trajectory.turns for p in x.passages]
     assert set(shown_passages) <= set(PASSAGES)
-    if trajectory.ending is not Ending.TRUNCATED and all(x.passages for x in trajectory.turns if x.kind is TurnKind.SEARCH):
-        assert_masks_are_exact(t, trajectory)
+
+
+def test_a_search_without_results_is_answered_and_the_answer_is_not_learned_from():
+    t = table(lambda prompt, seed: "<answer>a</answer>" if "No results" in prompt else "<search>zzz</search>")
+    (trajectory,) = play([seat(t)], t, ("train", 1))
+    assert trajectory.ending is Ending.FINISHED and trajectory.evidence == ()
+    assert "No results." in t.transcript.tokenizer.decode(
+        [i for i, m in zip(trajectory.response_ids, trajectory.response_mask, strict=True) if not m]
+    )
+    assert_masks_are_exact(t, trajectory)

@@ -1,4 +1,5 @@
 from dataclasses import dataclass, replace
+from functools import partial
 
 from sesa_core.config.models import ValidationSettings
 from sesa_core.errors import SearchUnavailable
@@ -7,6 +8,8 @@ from sesa_core.rollout.proposer import propose, validate
 from sesa_core.rollout.validate import Rejection
 from sesa_core.rollout.verify import Candidate, PolicyVerifier, WorldVerifier
 from sesa_core.types import Ending, Passage, Role, Target, Trajectory, Turn, TurnKind
+from sesa_core.world.load import load_world
+from sesa_core.world.questions import resolve
 from tests.core.rollout.test_loop import table
 
 TARGET = Target("t1", "franc", 1, relation="currency")
@@ -19,6 +22,7 @@ class Answer:
     hops: int = 1
     needed: tuple[tuple[str, str], ...] = (("Chad", "franc"),)
     ambiguous: bool = False
+    splits: frozenset[str] = frozenset({"train"})
 
 
 def candidate(evidence=EVIDENCE) -> Candidate:
@@ -41,6 +45,26 @@ def test_the_world_rejects_with_a_reason():
     assert verdict(replace(Answer(), ambiguous=True)) is Rejection.AMBIGUOUS
     assert verdict(replace(Answer(), hops=2)) is Rejection.WRONG_HOPS
     assert verdict(Answer(), evidence=(Passage("2", "Chad trade", "oil."),)) is Rejection.UNSUPPORTED
+
+
+def test_a_question_about_another_split_is_rejected_though_its_answer_is_the_target():
+    for splits in ({"test"}, {"train", "dev"}, set()):
+        assert verdict(replace(Answer(), splits=frozenset(splits))) is Rejection.FOREIGN_SPLIT
+    assert verdict(replace(Answer(), splits=frozenset({"test"}), answer="dinar")) is Rejection.WRONG_ANSWER
+
+
+def test_in_the_embedded_world_no_test_country_with_the_same_value_is_asked_about():
+    """The franc of a test country, for the target franc of a training country."""
+    world = load_world()
+    by_split = {s: {world.countries[c].facts.get("currency"): c for c in world.countries_by_split[s]} for s in ("train", "test")}
+    shared = sorted((by_split["train"].keys() & by_split["test"].keys()) - {None})
+    assert shared
+    currency, (own, foreign) = shared[0], (by_split[s][shared[0]] for s in ("train", "test"))
+    target = Target("t", currency, 1, relation="currency", split="train")
+    evidence = tuple(Passage(c, f"{c} economy", f"currency: {currency}.") for c in (own, foreign))
+    run = candidate(evidence).trajectory
+    asked = [Candidate(f"What is the currency of {c}?", target, run) for c in (own, foreign)]
+    assert WorldVerifier(partial(resolve, world)).verify(asked, 1, stream(0)) == [None, Rejection.FOREIGN_SPLIT]
 
 
 def answerer(with_evidence: str, without: str):

@@ -10,7 +10,10 @@ from sesa_core.policy.tiny import MAX_POSITIONS, SHIPPED, encode_segments
 from sesa_core.rng import stream
 from sesa_core.training.demonstrations import CLEAN, OPEN, Demonstrations, Habits
 from sesa_core.training.demonstrations.habits import STOPPING_KINDS, WRONG_SECTIONS
+from sesa_core.training.demonstrations.proposer import ProposerDemonstrations
 from sesa_core.training.demonstrations.segments import scramble, substitute
+from sesa_core.training.demonstrations.solver import SolverDemonstrations
+from sesa_core.training.demonstrations.words import Words
 from sesa_core.training.muon import Muon, orthogonalise
 from sesa_core.world.load import load_world
 from sesa_core.world.questions import resolve
@@ -25,11 +28,10 @@ def demonstrations():
     return Demonstrations(WORLD, stream(7, "test"))
 
 
-def plain(demonstrations, monkeypatch):
-    """Demonstrations of the real world: nothing renamed."""
-    monkeypatch.setattr(demonstrations.solver, "_rename_names", lambda scene, turns: None)
-    monkeypatch.setattr(demonstrations.proposer, "_renaming", lambda draft, item: {})
-    return demonstrations
+@pytest.fixture
+def plain_solver():
+    """Known questions about the real world: nothing renamed."""
+    return SolverDemonstrations(WORLD, Words(WORLD, stream(7, "test")), modes=("known",), counterfactual=False)
 
 
 def question_of(segments):
@@ -40,11 +42,9 @@ def inside(segment):
     return re.sub(r"</?\w+>", "", segment[1])
 
 
-def test_clean_solver_demonstrations_end_in_the_right_answer(demonstrations, monkeypatch):
-    solver = plain(demonstrations, monkeypatch).solver
-    monkeypatch.setattr("sesa_core.training.demonstrations.solver._MODES", ("known",))
+def test_clean_solver_demonstrations_end_in_the_right_answer(plain_solver):
     for _ in range(400):
-        segments = solver.draw(CLEAN)
+        segments = plain_solver.draw(CLEAN)
         found = resolve(WORLD, question_of(segments))
         assert found.split == "train"
         assert inside(segments[-1]) == found.answer
@@ -52,8 +52,8 @@ def test_clean_solver_demonstrations_end_in_the_right_answer(demonstrations, mon
         assert all(any(mentions(t, k) and mentions(t, v) for _, t in segments[1:]) for k, v in found.needed)
 
 
-def test_clean_proposals_ask_for_the_target_with_the_hops_that_were_asked(demonstrations, monkeypatch):
-    proposer = plain(demonstrations, monkeypatch).proposer
+def test_clean_proposals_ask_for_the_target_with_the_hops_that_were_asked():
+    proposer = ProposerDemonstrations(WORLD, Words(WORLD, stream(7, "test")), counterfactual=False)
     shapes = Counter()
     for _ in range(400):
         segments = proposer.draw(CLEAN)
@@ -89,13 +89,11 @@ def test_no_demonstration_names_a_country_of_another_split_as_its_subject(demons
         assert not any(q.rsplit(" ", 1)[0] in elsewhere for q in queries)
 
 
-def test_habits_are_the_more_likely_behaviour_and_the_right_one_is_not_rare(demonstrations, monkeypatch):
-    solver = plain(demonstrations, monkeypatch).solver
-    monkeypatch.setattr("sesa_core.training.demonstrations.solver._MODES", ("known",))
+def test_habits_are_the_more_likely_behaviour_and_the_right_one_is_not_rare(plain_solver):
     habits = Habits(wrong_section=OPEN.wrong_section, stop=OPEN.stop, skip_link=OPEN.skip_link, bare_namesake=OPEN.bare_namesake)
     seen = {"wrong": Counter(), "stop": Counter()}
     for _ in range(6000):
-        segments = solver.draw(habits)
+        segments = plain_solver.draw(habits)
         if "[S1]" in segments[0][1]:
             continue
         found = resolve(WORLD, question_of(segments))

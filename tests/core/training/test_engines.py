@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from sesa_core.errors import CheckpointMismatch, EngineError
-from sesa_core.policy.base import TrainingRow
+from sesa_core.policy.base import GenerationRequest, Sampling, TrainingRow
 from sesa_core.training.host import WARM_START, make_host
 from sesa_core.types import Role
 from tests.engine_support import ROOT, assert_same_weights, requests, sampled_rows, settings, weights
@@ -70,6 +70,27 @@ def test_the_roles_do_not_touch_one_another(policy_path, tmp_path):
         solver.update(sampled_rows(solver))
         assert_same_weights(weights(proposer, tmp_path / "after"), before, 0.0)
         assert (proposer.policy_version, solver.policy_version) == (0, 1)
+
+
+def test_a_bf16_policy_plays_and_learns_in_bf16(policy_path, tmp_path):
+    """Its log-probs are those of a bf16 model, not of an fp32 one; a rate too small for bf16 still moves the optimizer's weights."""
+    ask = [GenerationRequest(r.prompt_ids, r.seed, Sampling(1, temperature=0.0)) for r in requests()]
+    with make_host(settings(policy_path, dtype="bf16", optim={"lr": 1e-5}), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        played = [c.log_probs[0] for c in engine.rollout(ask)]
+        before = weights(engine, tmp_path / "before")
+        metrics = engine.update(sampled_rows(engine))
+        after = weights(engine, tmp_path / "after")
+    for dtype, tolerance in ((torch.bfloat16, 0.02), (torch.float32, 1e-4)):
+        model = AutoModelForCausalLM.from_pretrained(policy_path, dtype=dtype)
+        with torch.no_grad():
+            logits = [model(torch.tensor([r.prompt_ids])).logits[0, -1].float() for r in ask]
+        best = torch.stack([torch.log_softmax(row, -1).max() for row in logits])
+        assert (float((best - torch.tensor(played)).abs().max()) < tolerance) == (dtype is torch.bfloat16)
+    assert metrics["grad_norm"] > 0
+    moved = torch.cat([(after[n] - before[n]).abs().flatten() for n in before])
+    assert {w.dtype for w in after.values()} == {torch.float32}
+    assert 0 < float(moved.max()) < 1e-4
 
 
 @pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
@@ -202,20 +223,20 @@ def test_an_exported_policy_is_an_ordinary_hugging_face_folder(policy_path, tmp_
 
 def test_prepare_loads_only_what_is_not_there(policy_path, tmp_path):
     with make_host(settings(policy_path), tmp_path) as host:
-        assert not host.prepare(None, "boundary 0")  # fresh engines stand at the warm start
+        assert not host.prepare(None)  # fresh engines stand at the warm start
         start = weights(host.engine(Role.SOLVER), tmp_path / "start")
         for role in Role:
             host.engine(role).update(sampled_rows(host.engine(role)))
             host.engine(role).sync()
             host.engine(role).save(tmp_path / "one" / role)
         one = {role: tmp_path / "one" / role for role in Role}
-        assert not host.prepare(one, "boundary 1")  # saved there, not moved since
+        assert not host.prepare(one)  # saved there, not moved since
         trained = weights(host.engine(Role.SOLVER), tmp_path / "trained")
         host.engine(Role.SOLVER).update(sampled_rows(host.engine(Role.SOLVER), seed=3))
         assert host.engine(Role.SOLVER).standing is None
-        assert host.prepare(one, "boundary 1")  # a segment broke off: only the solver has to go back
+        assert host.prepare(one)  # a segment broke off: only the solver has to go back
         assert_same_weights(weights(host.engine(Role.SOLVER), tmp_path / "back"), trained, 0.0)
-        assert host.prepare(None, "boundary 0")
+        assert host.prepare(None)
         assert_same_weights(weights(host.engine(Role.SOLVER), tmp_path / "restarted"), start, 0.0)
         assert (host.engine(Role.SOLVER).standing, host.engine(Role.SOLVER).policy_version) == (WARM_START, 0)
 

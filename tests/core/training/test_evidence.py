@@ -71,6 +71,11 @@ def test_ties_go_to_the_first_sample():
     assert collect([group], step=1).failures[0].answer == "one"
 
 
+def test_a_problem_that_comes_back_from_the_pool_is_the_same_failure():
+    first, later = (collect([GROUP], step=s).failures[0] for s in (3, 12))
+    assert first.failure_id == later.failure_id == "f/p1" and (first.step, later.step) == (3, 12)
+
+
 def test_evidence_comes_back_from_disk_as_it_was_written(tmp_path):
     path = tmp_path / "evidence.jsonl"
     steps = [collect([GROUP], step=s) for s in (1, 2)]

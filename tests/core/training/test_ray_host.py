@@ -73,7 +73,7 @@ def check_checkpoints_travel(here, there, tmp_path: Path) -> None:
     near.update(rows)
     far.update(rows)
     assert_same_weights(weights(near, tmp_path / "near-next"), weights(far, tmp_path / "far-next"), 1e-5)
-    assert there.prepare(None, "boundary 0") and not there.prepare(None, "boundary 0")
+    assert there.prepare(None) and not there.prepare(None)
     assert (far.policy_version, far.standing) == (0, WARM_START)
 
 

@@ -1,5 +1,9 @@
 """Names, finding, holding and pruning of run folders."""
 
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from sesa_core.config.load import load_config
@@ -28,6 +32,44 @@ def test_a_name_is_taken_once_and_the_message_says_how_to_go_on(config):
     create_run(config, "mine")
     with pytest.raises(UserError, match="sesa run --resume --name mine"):
         create_run(config, "mine")
+
+
+def test_a_start_that_is_killed_before_the_settings_are_written_leaves_no_run_and_takes_no_name(config, tmp_path):
+    program = """
+import os, sys
+from sesa_core.config.models import RunConfig
+from sesa_core.training.run_folder import create_run
+
+class Killer(RunConfig):
+    def model_dump(self, **how):  # the kill comes between making the folder and filling it
+        os._exit(9)
+
+create_run(Killer(runs_dir=sys.argv[1]), "mine")
+"""
+    assert subprocess.run([sys.executable, "-c", program, config.runs_dir]).returncode == 9
+    with pytest.raises(MissingRun):
+        find_unfinished(tmp_path / "runs")
+    assert create_run(config, "mine").config() == config
+    assert [p.name for p in (tmp_path / "runs").iterdir() if p.is_dir()] == ["mine"], "what the kill left behind is gone too"
+
+
+def test_an_empty_folder_is_taken_and_one_that_holds_other_things_is_not(config, tmp_path):
+    (tmp_path / "runs" / "empty").mkdir(parents=True)
+    (tmp_path / "runs" / "notes").mkdir()
+    (tmp_path / "runs" / "notes" / "diary.txt").touch()
+    assert create_run(config, "empty").config() == config
+    with pytest.raises(UserError, match="in the way"):
+        create_run(config, "notes")
+
+
+def test_a_command_that_is_printed_finds_its_run(config, tmp_path, monkeypatch):
+    elsewhere = create_run(config, "mine")
+    assert elsewhere.resume_command == f"sesa run --resume --name mine --runs-dir {tmp_path / 'runs'}"
+    monkeypatch.chdir(tmp_path)
+    assert RunFolder(Path("runs/mine")).resume_command == elsewhere.resume_command.split(" --runs-dir")[0]
+    assert RunFolder(tmp_path / "my runs" / "a").where == f" --runs-dir '{tmp_path / 'my runs'}'"
+    with hold(elsewhere), pytest.raises(UserError, match="sesa stop mine$"), hold(elsewhere):
+        pass
 
 
 @pytest.mark.parametrize("name", ["", "Big", "a/b", "-x", "a b", "x" * 64, ".."])

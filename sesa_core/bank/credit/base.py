@@ -1,13 +1,15 @@
-"""What shown cards earn: the published rule, `uniform`.
+"""Uses of cards become credit: what is the same under every rule.
 
 Pure. A use is one problem at which a card was shown: helpful if any rollout that saw it scored, hurt if none did and at least
-one was substantive, else it only counts as retrieved. Invariant: a problem counts once per card, for ever; applying the same
-evidence twice changes nothing. Edge case: a use of a card that has left the bank is counted in the report and earns nothing.
+one was substantive, else it only counts as retrieved. These counters are kept as published whatever the rule; a rule adds
+fields of its own. Invariant: a problem counts once per card, for ever; the same evidence again, or in another order, changes
+nothing. Edge case: a use of a card that has left the bank is counted in the report and earns nothing.
 """
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any, Protocol
 
 from sesa_core.cards.schema import SkillCard
 from sesa_core.types import CardUse
@@ -21,8 +23,14 @@ class Outcome(StrEnum):
     NEUTRAL = "neutral"
 
 
+class CreditRule(Protocol):
+    """How one use is priced: the rule's own fields of the card, as they are after it. Pure; the shared counters are not its concern."""
+
+    def __call__(self, card: SkillCard, use: CardUse) -> dict[str, Any]: ...
+
+
 def outcome(use: CardUse) -> Outcome:
-    """What the use says about its card under uniform credit."""
+    """What the use says about its card, as published."""
     if any(reward > 0 for reward in use.rewards_with):
         return Outcome.HELPFUL
     return Outcome.HURT if use.rewards_with and use.substantive else Outcome.NEUTRAL
@@ -33,27 +41,29 @@ def use_key(use: CardUse) -> str:
     return f"use/{use.card_id}/{use.problem_id}"
 
 
-def credited(card: SkillCard, use: CardUse) -> SkillCard:
-    """The card after one use. The decayed counters first age by the steps since the card was last retrieved."""
-    result = outcome(use)
-    helpful, hurt = int(result is Outcome.HELPFUL), int(result is Outcome.HURT)
+def kept_share(card: SkillCard, use: CardUse) -> float:
+    """What is left of the card's decayed counters, in (0, 1]: they age by the steps since it was last retrieved."""
     elapsed = use.step - card.last_retrieved_step if card.last_retrieved_step is not None else 0
-    keep = 0.5 ** (max(0, elapsed) / HALF_LIFE_STEPS)
+    return 0.5 ** (max(0, elapsed) / HALF_LIFE_STEPS)
+
+
+def credited(card: SkillCard, use: CardUse, rule: CreditRule) -> SkillCard:
+    """The card after one use."""
+    result, kept = outcome(use), kept_share(card, use)
+    helpful, hurt = int(result is Outcome.HELPFUL), int(result is Outcome.HURT)
     changes = {
         "retrieved_count": card.retrieved_count + 1,
         "helpful_count": card.helpful_count + helpful,
         "hurt_count": card.hurt_count + hurt,
-        "credit_helpful": card.credit_helpful + helpful,
-        "credit_hurt": card.credit_hurt + hurt,
-        "recent_retrieved": card.recent_retrieved * keep + 1,
-        "recent_helpful": card.recent_helpful * keep + helpful,
-        "recent_hurt": card.recent_hurt * keep + hurt,
+        "recent_retrieved": card.recent_retrieved * kept + 1,
+        "recent_helpful": card.recent_helpful * kept + helpful,
+        "recent_hurt": card.recent_hurt * kept + hurt,
         "last_retrieved_step": max(use.step, card.last_retrieved_step or 0),
         "policy_version": max(use.policy_version, card.policy_version),
     }
     if helpful:
         changes["last_helped_step"] = max(use.step, card.last_helped_step or 0)
-    return card.model_copy(update=changes)
+    return card.model_copy(update=changes | rule(card, use))
 
 
 @dataclass(frozen=True)
@@ -65,7 +75,7 @@ class Credit:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def apply_uses(cards: Mapping[str, SkillCard], uses: Iterable[CardUse], known: Collection[str]) -> Credit:
+def apply_uses(cards: Mapping[str, SkillCard], uses: Iterable[CardUse], known: Collection[str], rule: CreditRule) -> Credit:
     """Credit `uses` to `cards`, in the order of (step, card, problem, event id); `known` holds the ledger's use keys."""
     changed: dict[str, SkillCard] = {}
     applied: list[CardUse] = []
@@ -78,7 +88,7 @@ def apply_uses(cards: Mapping[str, SkillCard], uses: Iterable[CardUse], known: C
             counts["unknown_card"] += 1
         else:
             seen.add(key)
-            changed[use.card_id] = credited(changed.get(use.card_id, cards[use.card_id]), use)
+            changed[use.card_id] = credited(changed.get(use.card_id, cards[use.card_id]), use, rule)
             applied.append(use)
             counts["applied"] += 1
             counts[outcome(use).value] += 1

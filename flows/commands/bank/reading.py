@@ -1,0 +1,218 @@
+"""`sesa bank list|show|search|versions|diff|history|tombstones|stats`: nothing here writes."""
+
+from typing import Annotated, Any
+
+import typer
+
+from flows.commands.bank.opening import At, CardId, Place, Uri
+from flows.commands.options import RUNS_DIR, AsJson, RunName, RunsDir
+from flows.commands.printing import print_json, print_rows
+
+
+def _plain(value: object) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def list_cards(
+    run: RunName = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    bank: Uri = None,
+    at: At = None,
+    state: Annotated[str | None, typer.Option("--state", help="Only cards in this state: candidate, active, suspended.")] = None,
+    origin: Annotated[str | None, typer.Option("--origin", help="Only cards of this origin: seed, mined, distilled, person.")] = None,
+    category: Annotated[str | None, typer.Option("--category", help="Only cards of this category.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """List the cards with what they have done.
+
+    Example: sesa bank list --run quickstart-001 --at 2
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        cards = opened.cards(at)
+    wanted = (c for c in cards if state in (None, str(c.state)) and origin in (None, str(c.origin)) and category in (None, c.category))
+    rows = [
+        {
+            "card": c.card_id,
+            "origin": str(c.origin),
+            "state": str(c.state),
+            "shown": c.retrieved_count,
+            "helped": c.helpful_count,
+            "hurt": c.hurt_count,
+            "pattern": c.pattern,
+        }
+        for c in wanted
+    ]
+    print_rows(rows, as_json, empty="the bank holds no such card")
+
+
+def show(card: CardId, run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, at: At = None, as_json: AsJson = False) -> None:
+    """Print one card with everything that is known about it.
+
+    Example: sesa bank show seed-stop-when-done
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        content = opened.card(card, at).model_dump(mode="json", exclude={"vector"})
+    if as_json:
+        print_json(content)
+        return
+    for name, value in content.items():
+        typer.echo(f"{name}: {_plain(value)}")
+
+
+def search(
+    question: Annotated[str, typer.Argument(help="A question as the solver would get it.")],
+    run: RunName = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    bank: Uri = None,
+    at: At = None,
+    top: Annotated[int, typer.Option("--top", help="Cards to print; the shown ones come first.", min=1)] = 10,
+    as_json: AsJson = False,
+) -> None:
+    """Print which cards a question would be shown, how near each is, and why the others are left out.
+
+    A card counts as near if its similarity and its trigger bonus together reach the floor.
+
+    Example: sesa bank search "What is the currency of the country of Cordoba?" --at step:25
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        hits = opened.search(question, at)
+    rows = [
+        {
+            "place": h.place,
+            "card": h.card.card_id,
+            "similarity": round(h.similarity, 3),
+            "trigger_bonus": round(h.trigger_bonus, 3),
+            "floor": h.floor,
+            "utility": round(h.utility, 3),
+            "left_out": h.why_not,
+            "pattern": h.card.pattern,
+        }
+        for h in hits[:top]
+    ]
+    print_rows(rows, as_json, empty="the bank holds no card")
+
+
+def versions(run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, as_json: AsJson = False) -> None:
+    """List the committed boundaries: each is a version of the bank that can be read with --at.
+
+    Example: sesa bank versions --json
+    """
+    from sesa_core.bank.places import released
+
+    with Place(bank, run, runs_dir).opened() as opened:
+        boundaries, tags = opened.boundaries(), opened.tags()
+    gone = released(boundaries)
+    rows = [
+        {
+            "boundary": b.boundary_id,
+            "tag": b.tag,
+            "named": ", ".join(t["name"] for t in tags if t["boundary_id"] == b.boundary_id),
+            "kind": b.kind,
+            "segment": b.segment,
+            "attempt": b.attempt,
+            "cards": b.report.get("cards", {}).get("total", 0),
+            "by": b.report.get("by", ""),
+            "why": b.report.get("why", ""),
+            "readable": b.boundary_id not in gone,
+            "committed": b.committed_at,
+        }
+        for b in boundaries
+    ]
+    print_rows(rows, as_json, empty="the bank has no boundary yet")
+
+
+def diff(
+    before: Annotated[str, typer.Argument(help="The earlier boundary, named as for --at.")],
+    after: Annotated[str | None, typer.Argument(help="The later boundary.", show_default="the newest")] = None,
+    run: RunName = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    bank: Uri = None,
+    as_json: AsJson = False,
+) -> None:
+    """Print what changed between two boundaries: cards added, removed and changed, tombstones, counters.
+
+    Example: sesa bank diff 0 quickstart-001.b-00003
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        found = opened.diff(before, after)
+    if as_json:
+        print_json(found.as_json())
+        return
+    rows: list[dict[str, Any]] = [{"card": c.card_id, "change": "added", "what": c.pattern} for c in found.added]
+    rows += [{"card": c.card_id, "change": "removed", "what": c.pattern} for c in found.removed]
+    for card in found.changed:
+        for name, (old, new) in (card.fields | card.counters).items():
+            rows.append({"card": card.card_id, "change": name, "what": f"{_plain(old)} -> {_plain(new)}"})
+    rows += [{"card": t, "change": "tombstone", "what": "new"} for t in found.buried]
+    rows += [{"card": t, "change": "tombstone", "what": "lifted"} for t in found.lifted]
+    print_rows(rows, False, empty="the two boundaries hold the same")
+
+
+def history(
+    card: CardId, run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, at: At = None, as_json: AsJson = False
+) -> None:
+    """Print everything that ever happened to a card, whether it is still in the bank or not.
+
+    Example: sesa bank history seed-namesakes
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        told = opened.history(card, at)
+    if as_json:
+        print_json(told)
+        return
+    shown = ("outcome", "reason", "changed", "to", "problem_id")
+    rows = [
+        {
+            **{name: t[name] for name in ("boundary", "kind", "step", "what", "by", "why")},
+            "details": "; ".join(f"{n}: {_plain(t['details'][n])}" for n in shown if t["details"].get(n) not in (None, "", [])),
+        }
+        for t in told
+    ]
+    print_rows(rows, False, empty="nothing happened to this card")
+
+
+def tombstones(
+    run: RunName = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    bank: Uri = None,
+    at: At = None,
+    lifted: Annotated[bool, typer.Option("--lifted", help="Also those that a person has lifted.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the cards that left, and why; `sesa bank restore CARD` brings one back.
+
+    Example: sesa bank tombstones --at step:30
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        stones = [t for t in opened.tombstones(at) if lifted or t.lifted_boundary is None]
+    rows = [
+        {
+            "card": t.card.card_id,
+            "boundary": t.boundary_id,
+            "reason": t.reason,
+            "shown": t.card.retrieved_count,
+            "helped": t.card.helpful_count,
+            "hurt": t.card.hurt_count,
+            "lifted": t.lifted_boundary,
+            "pattern": t.card.pattern,
+        }
+        for t in stones
+    ]
+    print_rows(rows, as_json, empty="no card has left the bank")
+
+
+def stats(run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, at: At = None, as_json: AsJson = False) -> None:
+    """Count the cards that were used, never used, helped, hurt and were evicted, by category and origin.
+
+    Example: sesa bank stats --json
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        found = opened.statistics(at)
+    if as_json:
+        print_json(found)
+        return
+    rows = [{"of": "the bank", **found["bank"]}]
+    rows += [{"of": name, **numbers} for group in ("origins", "categories") for name, numbers in found[group].items()]
+    print_rows(rows, False, empty="")
+    reasons = ", ".join(f"{n} {reason}" for reason, n in found["evicted_by_reason"].items())
+    typer.echo(f"states: {', '.join(f'{n} {s}' for s, n in found['states'].items()) or 'no card'}; evicted: {reasons or 'none'}")

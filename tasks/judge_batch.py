@@ -1,0 +1,75 @@
+"""The judge calls of one segment, seen from the run that makes them: who is asked how often, and when the judge wants rest.
+
+Owns the judge table of a segment (`judge.json` beside its evidence). Invariant: a reply is stored in the bank before `ask`
+returns it. Edge case: a judge that says 429 with a time is left alone by the whole batch until then, since the limit is the
+endpoint's and not one failure's; it is never waited for longer than `longest_wait_s`.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sesa_core.bank.store import BankStore
+from sesa_core.distill.distill import distill_one
+from sesa_core.errors import JudgeRateLimited, JudgeRejected, JudgeUnavailable, ServiceError
+from sesa_core.judge.base import Distillation, Judge
+from sesa_core.types import Failure
+
+LONGEST_WAIT_S = 120.0
+
+
+class JudgeBatch:
+    """The calls about `failures`, at most `concurrency` at once. `file` is where the judge table is kept."""
+
+    def __init__(
+        self,
+        failures: Sequence[Failure],
+        judge: Judge,
+        store: BankStore,
+        concurrency: int,
+        file: Path,
+        longest_wait_s: float = LONGEST_WAIT_S,
+    ) -> None:
+        self.rows: list[dict[str, Any]] = []  # the judge table, empty until all calls are done
+        self._failures = {f.failure_id: f for f in failures}
+        self._judge, self._store, self._file = judge, store, file
+        self._slots, self._calls = asyncio.Semaphore(concurrency), Counter[str]()
+        self._longest_wait_s = longest_wait_s
+        self._not_before = 0.0  # on the monotonic clock
+
+    async def ask(self, failure_id: str) -> Distillation:
+        """The reply about one failure, stored before this returns. Raises as the judge does."""
+        stored = self._store.stored_distillations([failure_id], self._judge.prompt_hash, self._judge.model)
+        async with self._slots:
+            if not stored:
+                await self._let_judge_rest()
+                self._calls[failure_id] += 1
+            try:
+                return await distill_one(self._failures[failure_id], self._judge, self._store.store_distillation, next(iter(stored), None))
+            except JudgeRateLimited as limited:
+                self._not_before = max(self._not_before, time.monotonic() + min(limited.retry_after or 0.0, self._longest_wait_s))
+                raise
+
+    async def _let_judge_rest(self) -> None:
+        while (wait := self._not_before - time.monotonic()) > 0:
+            await asyncio.sleep(wait)
+
+    def note(self, outcomes: Mapping[str, Mapping[str, Any] | ServiceError]) -> int:
+        """Keep what came of each call as a row of the judge table; returns how many brought no usable reply.
+
+        A call without a reply counts as one attempt at its failure, however often it was repeated just now.
+        """
+        for failure_id, outcome in outcomes.items():
+            if isinstance(outcome, JudgeUnavailable | JudgeRejected):
+                self._store.store_failed_call(failure_id, self._judge.prompt_hash, self._judge.model, str(outcome))
+            row = {"status": str(outcome), "tokens": 0} if isinstance(outcome, ServiceError) else outcome
+            self.rows.append({"failure": failure_id, "calls": self._calls[failure_id], **row})
+        partial = self._file.with_suffix(".partial")
+        partial.write_text(json.dumps(self.rows, ensure_ascii=False))
+        os.replace(partial, self._file)
+        return sum(isinstance(o, ServiceError) for o in outcomes.values())

@@ -1,0 +1,53 @@
+"""What settings can name is there, what is there can be named, and each room's public names are written down."""
+
+import importlib
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from sesa_core.config.models import BankSettings, ProposerRewardSettings, RolloutSettings
+from sesa_core.embed import EMBEDDERS
+from sesa_core.embed.wordllama import WordLlamaEmbedder
+from sesa_core.rewards import REWARDS
+from sesa_core.rollout.transcript import PROFILES
+
+CORE = Path(__file__).parents[2] / "sesa_core"
+EXPORTS = {  # a package that offers names of its own -> those names; the others are reached by their modules
+    "sesa_core.embed": {"EMBEDDERS", "Embedder", "WordLlamaEmbedder"},
+    "sesa_core.rewards": {"REWARDS", "frontier_reward", "proposer_reward", "solver_reward"},
+    "sesa_core.training.demonstrations": {"CLEAN", "OPEN", "Demonstrations", "Habits", "Segment"},
+}
+
+
+@pytest.mark.parametrize(
+    ("registry", "settings", "key"),
+    [(REWARDS, ProposerRewardSettings, "kind"), (PROFILES, RolloutSettings, "profile"), (EMBEDDERS, BankSettings, "embedder")],
+    ids=["rewards", "profiles", "embedders"],
+)
+def test_a_registry_holds_exactly_what_its_setting_can_name(registry, settings, key):
+    assert set(registry) == set(get_args(settings.model_fields[key].annotation))
+
+
+def test_an_embedder_is_found_by_its_name():
+    assert isinstance(EMBEDDERS["wordllama"](), WordLlamaEmbedder)
+
+
+@pytest.mark.parametrize("package", sorted(EXPORTS))
+def test_a_package_exports_exactly_what_is_written_here(package):
+    module = importlib.import_module(package)
+    assert set(module.__all__) == EXPORTS[package]
+    assert all(hasattr(module, name) for name in module.__all__)
+
+
+@pytest.mark.parametrize("path", sorted(CORE.rglob("prompts/*.txt")), ids=lambda p: p.relative_to(CORE).as_posix())
+def test_every_prompt_file_is_used(path):
+    """A profile reads all its three; the judge's are named in its own code."""
+    profiles = {"solver", "proposer", "verify"}
+    if path.parent.parent.name == "rollout":
+        assert path.stem.removeprefix("tiny_") in profiles
+        texts = [text for make in PROFILES.values() for text in (make().solver, make().proposer, make().verify)]
+        assert path.read_text().strip() in texts
+    else:
+        code = "".join(p.read_text() for p in path.parent.parent.glob("*.py"))
+        assert f'"{path.stem}"' in code

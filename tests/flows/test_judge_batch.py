@@ -1,0 +1,76 @@
+"""The judge calls of a segment against a real server on loopback: who waits for whom, and what is kept of each call."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.responses import JSONResponse
+
+from sesa_core.bank.store import BankStore
+from sesa_core.errors import JudgeRateLimited, ServiceError
+from sesa_core.judge.server import create_app
+from tasks.judge_batch import JudgeBatch
+from tests.bank_support import embedder
+from tests.judge_support import judge_at, serving, wrong_section
+
+FAILURES = [wrong_section(f"f-{number}") for number in (1, 2)]
+
+
+@contextmanager
+def batch_at(address: str, folder: Path, longest_wait_s: float = 60.0) -> Iterator[JudgeBatch]:
+    with BankStore.open(folder / "bank", embedder=embedder(), run="first") as store:
+        yield JudgeBatch(FAILURES, judge_at(address, model="sesa-analyst"), store, 1, folder / "judge.json", longest_wait_s)
+
+
+def busy_first(retry_after: str) -> tuple[FastAPI, list[float]]:
+    """The built-in judge behind a limit: the first call is told to come back later. Also the times of all calls."""
+    app, calls, number = create_app(), [], count()
+
+    @app.middleware("http")
+    async def limit(request, forward: Callable):
+        calls.append(time.monotonic())
+        if next(number) == 0:
+            return JSONResponse({"error": {"message": "slow down"}}, 429, {"retry-after": retry_after})
+        return await forward(request)
+
+    return app, calls
+
+
+def test_after_a_429_the_whole_batch_leaves_the_judge_alone_for_as_long_as_it_asked(tmp_path):
+    app, calls = busy_first("1.5")
+
+    async def ask_both(batch: JudgeBatch) -> list:
+        return await asyncio.gather(*(batch.ask(f.failure_id) for f in FAILURES), return_exceptions=True)
+
+    with serving(app) as address, batch_at(address, tmp_path) as batch:
+        first, second = asyncio.run(ask_both(batch))
+    assert isinstance(first, JudgeRateLimited)
+    assert second.draft is not None, "the other failure was not asked about too early"
+    assert calls[1] - calls[0] >= 1.4
+
+
+def test_a_judge_that_asks_for_an_hour_is_not_waited_for_that_long(tmp_path):
+    app, calls = busy_first("3600")
+    with serving(app) as address, batch_at(address, tmp_path, longest_wait_s=0.2) as batch:
+        with pytest.raises(JudgeRateLimited):
+            asyncio.run(batch.ask("f-1"))
+        asyncio.run(asyncio.wait_for(batch.ask("f-2"), 60))
+    assert calls[1] - calls[0] >= 0.15
+
+
+def test_the_judge_table_is_kept_beside_the_segment_and_says_what_came_of_each_call(tmp_path):
+    with serving(create_app()) as address, batch_at(address, tmp_path) as batch:
+        asyncio.run(batch.ask("f-1"))
+        asyncio.run(batch.ask("f-1"))  # stored: not asked again
+        failed = batch.note({"f-1": {"status": "ok", "tokens": 7}, "f-2": ServiceError("it broke")})
+    assert failed == 1
+    assert json.loads((tmp_path / "judge.json").read_text()) == [
+        {"failure": "f-1", "calls": 1, "status": "ok", "tokens": 7},
+        {"failure": "f-2", "calls": 0, "status": "it broke", "tokens": 0},
+    ]

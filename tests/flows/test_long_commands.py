@@ -1,0 +1,89 @@
+"""What takes minutes beside whole runs: a deployment and its Retry, and the recipes of the shipped world and policy."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sesa_core.policy.loading import load_policy, load_tokenizer, resolve_policy_path
+from sesa_core.training.run_folder import RunFolder
+from sesa_core.world.build import WORDNET
+from sesa_core.world.load import SHIPPED
+from tests.flows.conftest import PATIENCE_S, SMALL, environment, post, sesa, wait_for
+
+ROOT = Path(__file__).parents[2]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * PATIENCE_S)]
+
+
+def prefect(*arguments: str, **more: str) -> None:
+    command = [sys.executable, "-m", "prefect", *arguments]
+    done = subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@contextmanager
+def worker(log: Path, **more: str) -> Iterator[None]:
+    """A worker that runs what is deployed; it leaves with the block."""
+    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "sesa"]
+    with log.open("wb") as out, subprocess.Popen(command, cwd=ROOT, env=environment(**more), stdout=out, stderr=out) as process:
+        try:
+            yield
+        finally:
+            process.terminate()
+
+
+def process_of(flow_run: str) -> int | None:
+    """The process in which a worker runs this flow run; Prefect tells it by its environment."""
+    wanted = f"PREFECT__FLOW_RUN_ID={flow_run}".encode()
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            if wanted in (process / "environ").read_bytes().split(b"\0"):
+                return int(process.name)
+        except OSError:
+            continue
+    return None
+
+
+def test_a_retry_goes_on_with_the_run_that_its_flow_run_began(prefect_server, tmp_path):
+    at = {"PREFECT_API_URL": prefect_server, "PREFECT_HOME": str(tmp_path / "home")}
+    few = ["evaluation.questions=1", "evaluation.arms=[off]", "selfplay.segments=1"]
+    form = {"runs_dir": str(tmp_path / "runs"), "overrides": [*SMALL, *few]}
+    prefect("work-pool", "create", "sesa", "--type", "process", **at)
+    prefect("deploy", "--all", "--no-prompt", "--prefect-file", "deployments/prefect.yaml", **at)
+    prefect("deployment", "run", "train/train", "--params", json.dumps({"form": form}), **at)
+
+    def state() -> tuple[str, str]:
+        newest = [f for f in post(prefect_server, "/flow_runs/filter", {}) if f["deployment_id"]]
+        return newest[0]["id"], newest[0]["state"]["type"]
+
+    flow_run, _ = state()
+    run = RunFolder(tmp_path / "runs" / f"train-{flow_run[:8]}")
+    with worker(tmp_path / "worker.txt", **at):
+        wait_for(lambda: list(run.path.glob("segments/00001/attempt-1")))
+        os.kill(process_of(flow_run), signal.SIGKILL)
+        wait_for(lambda: state()[1] == "CRASHED")
+        prefect("flow-run", "retry", flow_run, **at)
+        wait_for(lambda: state()[1] == "COMPLETED")
+    assert [p.name for p in run.path.parent.glob("*/config.yaml")] == ["config.yaml"], "one flow run, one run"
+    assert run.report()["segments"] == 1
+
+
+def test_the_warm_start_recipe_makes_a_policy_that_loads(tmp_path):
+    done = sesa("warmstart", "--out", tmp_path / "policy", "--steps", "2")
+    assert done.returncode == 0, done.stderr
+    path = resolve_policy_path(str(tmp_path / "policy"))
+    assert load_policy(path).config.vocab_size == len(load_tokenizer(path))
+
+
+@pytest.mark.skipif(not WORDNET.exists(), reason="WordNet is not installed on this machine")
+def test_the_world_is_built_again_to_the_same_bytes(tmp_path):
+    done = sesa("world", "build", "--out", tmp_path / "world", "--json")
+    assert done.returncode == 0, done.stderr
+    shipped = json.loads((SHIPPED / "manifest.json").read_text())
+    assert json.loads(done.stdout)["sha256"] == shipped["sha256"]

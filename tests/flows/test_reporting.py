@@ -1,0 +1,86 @@
+"""What a display is told to expect, counted by hand, and what a flow run's log says without a terminal."""
+
+import json
+import logging
+
+import pytest
+
+from flows.commands.run import next_commands, places
+from flows.reporting import evaluation_work, expected_work, flow_display
+from sesa_core.config.load import load_config
+from sesa_core.report.pace import Work
+from sesa_core.training.run_folder import RunFolder, create_run
+from sesa_core.training.step import Progress
+from tasks.evaluation import evaluation_due
+
+
+def config(tmp_path, *overrides: str):
+    few = ["selfplay.segments=4", "selfplay.steps_per_segment=10", "evaluation.every_segments=2", *overrides]
+    return load_config(overrides=few, values={"runs_dir": str(tmp_path)})
+
+
+@pytest.mark.parametrize(("every", "due"), [(0, [0, 5]), (2, [0, 2, 4, 5]), (5, [0, 5])])
+def test_evaluations_are_due_at_both_ends_and_every_so_many_segments(every, due, tmp_path):
+    settings = config(tmp_path, "selfplay.segments=5", f"evaluation.every_segments={every}")
+    assert [k for k in range(6) if evaluation_due(settings, k)] == due
+
+
+def test_a_new_run_has_everything_before_it(tmp_path):
+    run = create_run(config(tmp_path))
+    work = expected_work(run.config(), run)
+    assert (work.steps, work.steps_done) == (40, 0)
+    assert work.stages == {"evaluate greedy": 3, "evaluate sampled": 3, "distil": 4, "boundary": 4}
+    assert set(work.guesses) == {"step", *work.stages}
+
+
+def test_a_resumed_run_has_less_and_what_was_measured_does_not_come_again(tmp_path):
+    run = create_run(config(tmp_path))
+    work = expected_work(run.config(), run, committed=2)
+    assert (work.steps, work.steps_done) == (40, 20)
+    assert work.stages == {"evaluate greedy": 2, "evaluate sampled": 2, "distil": 2, "boundary": 2}, "2 was due and is not on file"
+    run.evaluation_file(2).parent.mkdir()
+    run.evaluation_file(2).write_text(json.dumps({}))
+    assert expected_work(run.config(), run, committed=2).stages["evaluate greedy"] == 1
+
+
+def test_before_the_bank_is_open_the_folder_says_how_far_a_run_is(tmp_path):
+    run = create_run(config(tmp_path))
+    for segment in (1, 2, 3):  # the third was begun, so two were committed
+        (run.segment_dir(segment) / "attempt-1").mkdir(parents=True)
+    assert expected_work(run.config(), run).steps_done == 20
+
+
+def test_guesses_grow_with_what_there_is_to_play(tmp_path):
+    run = create_run(config(tmp_path, "evaluation.questions=200", "evaluation.samples=2", "evaluation.arms=[off]"))
+    guesses = expected_work(run.config(), run).guesses
+    assert guesses["evaluate sampled"] == pytest.approx(2 * guesses["evaluate greedy"])
+    assert guesses["step"] == pytest.approx((12 * 4 + 32 * 8) * 0.03)
+    alone = evaluation_work(config(tmp_path, "evaluation.samples=0"))
+    assert (alone.steps, alone.stages) == (0, {"evaluate greedy": 1, "evaluate sampled": 0})
+
+
+def test_a_flow_run_without_a_terminal_says_how_long_it_still_takes(caplog):
+    display = flow_display(logging.getLogger("flow"))
+    display.expect(Work(4, 0, {"evaluate greedy": 1}, {"step": 30.2, "evaluate greedy": 60.0}))
+    with caplog.at_level(logging.INFO):
+        display.stage("evaluate greedy", "segment 0 of 2")
+        display.stage("train", "segment 1 of 2")
+        display.progress(Progress(1, 2, 1, 4, "step done", {"solver/reward": 0.5}))
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "segment 0 of 2, left ~3:00"
+    assert all("left" in line and "left ?" not in line for line in said)
+
+
+def test_the_printed_commands_and_places_are_those_of_this_run(tmp_path, monkeypatch):
+    run = create_run(config(tmp_path / "my runs", "seed=4", "bank.uri=s3://cards/first"), "first")
+    assert places(run)["bank"] == "s3://cards/first"
+    where = f" --runs-dir '{tmp_path / 'my runs'}'"
+    assert next_commands(run) == [
+        f"sesa bank list --run first{where}",
+        f"sesa eval --run first{where}",
+        f"sesa run --config '{run.config_file}' --set seed=5{where}",
+    ]
+    monkeypatch.chdir(tmp_path)
+    usual = create_run(config("runs"), "first")
+    assert next_commands(usual)[1] == "sesa eval --run first"
+    assert places(RunFolder(usual.path))["bank"] == usual.path / "bank"
