@@ -23,7 +23,8 @@ from tests.bank_support import card, embedder, segment_commit, use
 if TYPE_CHECKING:
     from sesa_core.bank.bank import Bank
 
-PATIENCE_S = 280.0
+pytestmark = pytest.mark.timeout(900)  # a starved machine must not make a test lie
+PATIENCE_S = 600.0
 CARDS = 1000
 
 
@@ -43,7 +44,8 @@ def thousand_records() -> list[Record]:
 
 
 def _numbered(i: int, vector: np.ndarray) -> SkillCard:
-    return card("anthem", card_id=f"card-{i:04d}", pattern=f"The question is of kind {i}.", run="r", vector=tuple(vector.tolist()))
+    lesson = card("anthem", card_id=f"card-{i:04d}", pattern=f"The question is of kind {i}.", run="r")
+    return lesson.model_copy(update={"vector": tuple(vector.tolist())})
 
 
 @contextmanager
