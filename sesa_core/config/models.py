@@ -81,6 +81,10 @@ class GrpoSettings(Section):
     clip_high: float = Field(0.285, gt=0, description="the probability ratio is clipped above 1 + this")
     kl_coef: float = Field(0.01, ge=0, description="low-variance KL loss against the initial policy; 0 builds no reference model")
     entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus")
+    baseline: Literal["group", "arm"] = Field(
+        "arm",
+        description="what a solver rollout is compared with: its group, or those of its group that saw cards of the problem as it did",
+    )
     normalise_by_std: bool = Field(True, description="divide advantages by the group's standard deviation")
     loss_aggregation: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = Field(
         "token-mean", description="how token losses become one number (verl's names)"

@@ -125,7 +125,7 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
 
     A batch without a live group updates nothing.
     """
-    scored = {Role.SOLVER: score_solver(solved.groups), Role.PROPOSER: score_proposals(game, proposals, solved)}
+    scored = {Role.SOLVER: score_solver(solved.groups, game.config.grpo.baseline), Role.PROPOSER: score_proposals(game, proposals, solved)}
     metrics: dict[str, float] = {}
     for name in game.config.selfplay.update_order:
         role = Role(name)
@@ -140,8 +140,20 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
     return metrics
 
 
-def score_solver(groups: Sequence[Group]) -> list[ScoredRollout]:
-    return [ScoredRollout(t, g.problem.problem_id, r) for g in groups for t, r in zip(g.trajectories, g.rewards, strict=True)]
+def score_solver(groups: Sequence[Group], baseline: str) -> list[ScoredRollout]:
+    """Rewards of the solver's rollouts, compared within their problem, or ("arm") apart for those of it that saw its cards and those
+    that did not, where there are at least two of each.
+
+    With and without cards the prompts differ, and a baseline belongs to a prompt: against the whole group's mean every rollout
+    without the card that all the others needed would be pushed away from whatever it did, right steps included.
+    """
+    scored = []
+    for group in groups:
+        saw = [any(not card.decoy for card in t.cards) for t in group.trajectories]
+        apart = baseline == "arm" and 2 <= sum(saw) <= len(saw) - 2
+        names = [f"{group.problem.problem_id}{('/without', '/with')[s] if apart else ''}" for s in saw]
+        scored += [ScoredRollout(t, name, r) for t, name, r in zip(group.trajectories, names, group.rewards, strict=True)]
+    return scored
 
 
 def score_proposals(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound) -> list[ScoredRollout]:

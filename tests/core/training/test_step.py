@@ -13,8 +13,8 @@ from sesa_core.rollout.transcript import Transcript
 from sesa_core.rollout.verify import WorldVerifier
 from sesa_core.training.segment import StopRequested, latest_complete_result, load_segment_result, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
-from sesa_core.training.step import play_step
-from sesa_core.types import Passage, Role, Target
+from sesa_core.training.step import play_step, score_solver
+from sesa_core.types import Group, Passage, Role, ShownCard, Target
 from tests.bank_support import card, embedder
 from tests.support import ListedSearch, ScriptedEngine, small_tokenizer
 
@@ -199,3 +199,24 @@ def test_the_state_of_a_run_comes_back(tmp_path):
     other.state.load(tmp_path / "state.json")
     assert play_step(other, 2).evidence == play_step(g, 2).evidence
     assert replace(other.state, sampler=g.state.sampler, pool=g.state.pool) == replace(g.state)
+
+
+def scored(baseline: str, saw: str, rewards: list[float]) -> dict[str, list[float]]:
+    """Rewards by the group they are compared in; `saw` says what each rollout saw: c a card, d a decoy, - nothing."""
+    shown = {"c": (ShownCard("c1", 0.5, "text"),), "d": (ShownCard("c2", 0.1, "text", decoy=True),), "-": ()}
+    played = play_step(game(), 1).round.groups[0]
+    trajectories = tuple(replace(played.trajectories[0], sample=i, cards=shown[s]) for i, s in enumerate(saw))
+    groups: dict[str, list[float]] = {}
+    for rollout in score_solver([Group(replace(played.problem, problem_id="p"), trajectories, tuple(rewards))], baseline):
+        groups.setdefault(rollout.group_id, []).append(rollout.reward)
+    return groups
+
+
+def test_with_and_without_the_card_have_baselines_of_their_own():
+    assert scored("arm", "cc-d", [1, 1, 0, 1]) == {"p/with": [1, 1], "p/without": [0, 1]}, "a decoy is no card of the problem"
+    assert scored("group", "cc-d", [1, 1, 0, 1]) == {"p": [1, 1, 0, 1]}
+
+
+@pytest.mark.parametrize("saw", ["ccc-", "---c", "cccc", "--d-"])
+def test_an_arm_of_fewer_than_two_is_compared_with_the_whole_group(saw):
+    assert scored("arm", saw, [1, 0, 0, 1]) == {"p": [1, 0, 0, 1]}
