@@ -14,7 +14,8 @@ SesaError
 ├── BankError
 │   ├── BoundaryConflict       the boundary was committed by somebody else
 │   ├── GateFailed             the quality gate stopped the boundary
-│   └── BankIncompatible       another embedder, dimension or a newer schema
+│   ├── BankIncompatible       another embedder, dimension or a newer schema; a person named that bank, so also a UserError
+│   └── BankDamaged            a table cannot be read, or holds what no bank holds; also a UserError
 ├── EngineError                a policy engine broke (weights, checkpoint, worker)
 │   └── CheckpointMismatch     staged files are not those that the boundary names
 └── WorldError                 the world's files are missing or damaged
@@ -85,8 +86,12 @@ class GateFailed(BankError):
     """The quality gate found the whole bank bad, or could not run all its checks."""
 
 
-class BankIncompatible(BankError):
+class BankIncompatible(BankError, UserError):
     """The bank was written with another embedder, dimension or a newer schema."""
+
+
+class BankDamaged(BankError, UserError):
+    """A table of the bank cannot be read, or holds what no bank holds; trying again changes nothing."""
 
 
 class EngineError(SesaError):

@@ -30,6 +30,8 @@ from sesa_core.bank.segment import BoundaryReport
 from sesa_core.bank.state import BankState
 from sesa_core.bank.store import At, BankStore
 from sesa_core.bank.tables import BoundaryRow, Tombstone
+from sesa_core.bank.verification import Verified, verify
+from sesa_core.bank.writes import AfterWrite, no_callback
 from sesa_core.cards.schema import SkillCard
 from sesa_core.config.models import BankSettings
 from sesa_core.embed.base import Embedder
@@ -39,8 +41,11 @@ from sesa_core.errors import BankError, UserError
 class Bank:
     """Open with `Bank.open`, or over a store that is open already."""
 
-    def __init__(self, store: BankStore, *, by: str = "", settings: BankSettings | None = None) -> None:
-        self.store, self.by, self.settings = store, by, settings or BankSettings()
+    def __init__(
+        self, store: BankStore, *, by: str = "", settings: BankSettings | None = None, after_write: AfterWrite = no_callback
+    ) -> None:
+        """`after_write` is called with a name after each single write, as in `commit_segment`."""
+        self.store, self.by, self.settings, self.after_write = store, by, settings or BankSettings(), after_write
 
     @classmethod
     @contextmanager
@@ -97,6 +102,10 @@ class Bank:
     def statistics(self, at: At = None) -> dict[str, Any]:
         return statistics(self.store.read_cards(at), self.store.read_tombstones(at))
 
+    def verify(self, at: At = None) -> Verified:
+        """Whether tables, ledger and pins tell the same at every boundary up to `at`."""
+        return verify(self.store, at)
+
     # -- changing cards
 
     def suspend(self, card_ids: Sequence[str], why: str = "") -> BoundaryReport:
@@ -115,8 +124,9 @@ class Bank:
     def evict(self, card_ids: Sequence[str], why: str = "") -> BoundaryReport:
         return self._change(lambda state: operations.evict(state, card_ids, self._person(why)))
 
-    def restore_card(self, card_id: str, why: str = "", *, fresh: bool = False) -> BoundaryReport:
-        return self._change(lambda state: operations.restore_card(state, card_id, self._person(why), fresh=fresh))
+    def restore_card(self, card_id: str, why: str = "", *, keep_counters: bool = False) -> BoundaryReport:
+        """Bring an evicted card back, for a trial of its own; with `keep_counters` eviction goes on with what it had earned."""
+        return self._change(lambda state: operations.restore_card(state, card_id, self._person(why), keep_counters=keep_counters))
 
     def restore_to(self, at: At, why: str = "") -> BoundaryReport:
         """Cards, tombstones and failures as they were at an earlier boundary, as a new one."""
@@ -169,11 +179,11 @@ class Bank:
 
     def compact(self, why: str = "", *, keep: int | None = None) -> Compacted:
         """See `compaction`: all boundaries stay readable unless `keep` says how many of the newest do."""
-        return compact_bank(self.store, self._person(why), keep)
+        return compact_bank(self.store, self._person(why), keep, after_write=self.after_write)
 
     def purge(self, card_id: str, why: str = "") -> Purged:
         """See `purge`: nothing of the card is kept, in any version. There is no way back."""
-        return purge_card(self.store, card_id, self._person(why))
+        return purge_card(self.store, card_id, self._person(why), after_write=self.after_write)
 
     # -- within
 
@@ -199,4 +209,4 @@ class Bank:
 
     def _commit(self, state: BankState, edition: Edition) -> BoundaryReport:
         plan = plan_edition(state, edition, max_cards=self.settings.max_cards, dimension=self.store.embedder.dimension)
-        return commit_plan(self.store, plan)
+        return commit_plan(self.store, plan, after_write=self.after_write)

@@ -32,7 +32,7 @@ def _told(event: Mapping[str, Any], row: BoundaryRow) -> dict[str, Any]:
         "what": event["kind"],
         "by": payload.get("by", ""),
         "why": payload.get("why", ""),
-        "details": {k: v for k, v in payload.items() if k not in ("by", "why", "card")},
+        "details": {k: v for k, v in payload.items() if k not in ("by", "why", "card", "tombstone")},
     }
 
 

@@ -109,8 +109,10 @@ def evict(state: BankState, card_ids: Sequence[str], person: Person) -> Edition:
     )
 
 
-def restore_card(state: BankState, card_id: str, person: Person, *, fresh: bool = False) -> Edition:
-    """Lift the tombstones of a card and bring it back with its counters, or, if `fresh`, with none."""
+def restore_card(state: BankState, card_id: str, person: Person, *, keep_counters: bool = False) -> Edition:
+    """Lift the tombstones of a card and bring it back with its counters at 0: a person gives it a new trial, and what had it
+    evicted must not evict it again at the next boundary. Ledger and lifted tombstone go on knowing what it had done.
+    """
     if any(c.card_id == card_id for c in state.cards):
         raise UserError(f"card {card_id} is in the bank: there is nothing to restore")
     stones = [
@@ -122,12 +124,17 @@ def restore_card(state: BankState, card_id: str, person: Person, *, fresh: bool 
         buried = sorted({t.card.card_id for t in state.tombstones if t.lifted_boundary is None})
         raise UserError(unknown_card(card_id, buried).replace("in this bank", "among the tombstones"))
     newest, vector = max(stones, key=lambda pair: pair[0].boundary_id)
-    card = newest.card if not fresh else SkillCard(**{n: getattr(newest.card, n) for n in DESCRIPTION})
+    card = newest.card if keep_counters else SkillCard(**{n: getattr(newest.card, n) for n in DESCRIPTION})
     twin = next((c for c in state.cards if c.content_hash == card.content_hash), None)
     if twin is not None:
         raise UserError(f"card {twin.card_id} says what {card_id} said: there is nothing to restore")
     lifted = tuple((replace(t, lifted_boundary=state.boundary_id), v) for t, v in stones)
-    happening = Happening("restored", card_id, card, {"tombstones": sorted(t.tombstone_id for t, _ in stones), "fresh": fresh})
+    happening = Happening(
+        "restored",
+        card_id,
+        card,
+        {"tombstones": sorted(t.tombstone_id for t, _ in stones), "counters": "kept" if keep_counters else "at 0"},
+    )
     return Edition(person, (happening,), ((card, vector),), tombstones=lifted)
 
 

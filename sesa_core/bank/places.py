@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from sesa_core.bank.tables import BoundaryRow
 from sesa_core.errors import ConfigError
 
-At = int | str | None
+At = BoundaryRow | int | str | None
 _STEP = re.compile(r"step[ :=]?(\d+)")
 _NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 _BOUNDARY_TAG = re.compile(r".*\.b-\d{5,}")

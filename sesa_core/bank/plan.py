@@ -141,19 +141,18 @@ def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions
         upserts=tuple(card_row(c, vector[c.card_id]) for c in changed),
         removals=tuple(sorted(gone)),
         tombstones=tuple(t.row(vector[t.card.card_id].tolist()) for t in evicted),
-        events=tuple(_ledger(state.boundary_id, decisions)),
+        events=tuple(_ledger(state.boundary_id, decisions, commit.bank.credit)),
         failures=tuple(_failure_rows(decisions)),
         report=report,
     )
 
 
-def _ledger(boundary_id: int, decisions: _Decisions) -> list[dict[str, Any]]:
-    """Everything that happened to any card, in a fixed order: uses, evictions, admissions, refusals."""
+def _ledger(boundary_id: int, decisions: _Decisions, rule: str) -> list[dict[str, Any]]:
+    """Everything that happened to any card, in a fixed order: uses (priced by the credit `rule`), evictions, admissions, refusals."""
     ledger = [
-        event_row(
-            "use", boundary_id, u.card_id, asdict(u) | {"outcome": outcome(u)}, event_id=use_key(u), problem_id=u.problem_id, step=u.step
-        )
+        event_row("use", boundary_id, u.card_id, payload, event_id=use_key(u), problem_id=u.problem_id, step=u.step)
         for u in decisions.credit.uses
+        for payload in [asdict(u) | {"outcome": outcome(u), "credit": rule}]
     ]
     ledger += [event_row("evicted", boundary_id, t.card.card_id, evicted_entry(t)) for t in decisions.evicted]
     for a in decisions.admission.admitted:

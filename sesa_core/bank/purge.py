@@ -20,7 +20,7 @@ from sesa_core.bank.edition import Person
 from sesa_core.bank.operations import unknown_card
 from sesa_core.bank.places import released
 from sesa_core.bank.replies import quoted
-from sesa_core.bank.rows import event_row
+from sesa_core.bank.rows import PURGED, event_row
 from sesa_core.bank.segment import BoundaryReport
 from sesa_core.bank.store import BankStore
 from sesa_core.bank.tables import DROPPED, PENDING, BoundaryRow, failure_from, to_json
@@ -28,7 +28,7 @@ from sesa_core.bank.writes import AfterWrite, let_go, no_callback, rewrite_histo
 from sesa_core.errors import UserError
 from sesa_core.types import Failure
 
-SCRUBBED = to_json({"purged": True})
+SCRUBBED = to_json(PURGED)
 _REPORTED = ("added", "evicted", "refused", "changed")
 
 
@@ -91,7 +91,8 @@ def _report(store: BankStore, last: BoundaryRow, card_id: str, person: Person) -
 def _sources(store: BankStore, events: Collection[Mapping[str, Any]]) -> Sources:
     payloads = [e["payload"] for e in events]
     named = {p.get("failure_id", "") for p in payloads} - {""}
-    problems = frozenset({p.get("card", {}).get("source_problem_id", "") for p in payloads} - {""})
+    cards = [p.get("card") or p.get("tombstone", {}).get("card", {}) for p in payloads]
+    problems = frozenset({c.get("source_problem_id", "") for c in cards} - {""})
     related = {r.failure.failure_id for r in store.read_failures() if r.failure.problem_id in problems}
     return Sources(frozenset(named | related), problems)
 

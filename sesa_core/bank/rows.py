@@ -13,6 +13,7 @@ from sesa_core.bank.candidates import Admitted
 from sesa_core.bank.tables import Tombstone, to_json
 from sesa_core.cards.schema import CardState, SkillCard
 
+PURGED = {"purged": True}  # what is left of the payload of a purged card's event
 SHOWN_COUNTERS = ("retrieved_count", "helpful_count", "hurt_count")
 
 

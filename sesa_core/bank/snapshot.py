@@ -30,7 +30,10 @@ class RetrievedCard:
 
 
 def utility(card: SkillCard) -> float:
-    """Net effect per use in (-1, 1), shrunk towards 0 by `PRIOR_USES`."""
+    """What a use of the card is worth, in (-1, 1), shrunk towards 0: its uplift where that was compared (`contrastive` credit),
+    else its net effect per use with `PRIOR_USES` more."""
+    if card.uplift_n:
+        return card.uplift_mean
     return card.net / (card.helpful_count + card.hurt_count + PRIOR_USES)
 
 

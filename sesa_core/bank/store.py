@@ -30,7 +30,7 @@ from sesa_core.bank.tables import KEYS, PENDING, PINNED, BoundaryRow, FailureRec
 from sesa_core.bank.tags import Tags
 from sesa_core.cards.schema import SkillCard, card_from_row
 from sesa_core.embed.base import Embedder
-from sesa_core.errors import BankError, BankIncompatible, MissingRun
+from sesa_core.errors import BankDamaged, BankError, BankIncompatible, MissingRun
 from sesa_core.judge.base import Distillation
 
 __all__ = ["At", "BankStore", "LANCE_ERRORS", "run_slug"]
@@ -72,6 +72,7 @@ class BankStore:
     def __init__(self, uri: str, db: Any, *, embedder: Embedder, run: str, owner: str, lock: WriterLock | None, write: bool) -> None:
         self.uri, self.embedder, self.run, self.owner, self.write = uri, embedder, run, owner, write
         self._db, self._lock = db, lock
+        self._unreadable = BankDamaged if _local_folder(uri) is not None else BankError  # an object store may be down for a while
         self._replies: Replies | None = None
         self.tags = Tags(None)
         self.standing: dict[str, int] | None = None  # where `recover` left every pinned table: the next write stands on it
@@ -154,28 +155,43 @@ class BankStore:
 
     # -- boundaries
 
+    @contextmanager
+    def _sound(self, name: str, what: str) -> Iterator[None]:
+        """Raises BankDamaged (or, of an object store, BankError) if reading the table fails, naming it on one line."""
+        try:
+            yield
+        except (*LANCE_ERRORS, KeyError, TypeError) as error:
+            reason = " ".join(str(error).split("Backtrace")[0].split())[:300]
+            raise self._unreadable(f"{self.uri}: table {name} {what} ({reason})") from error
+
     def table(self, name: str) -> Any:
         """A table at its newest version. Only the boundary protocol writes through it."""
-        try:
+        with self._sound(name, "cannot be opened"):
             return self._db.open_table(name)
-        except LANCE_ERRORS as error:
-            raise BankError(f"{self.uri}: table {name} cannot be opened ({first_line(error)})") from error
 
     def boundaries(self) -> list[BoundaryRow]:
         """All committed boundaries, oldest first."""
-        return [BoundaryRow.of(row) for row in self.table("boundaries").to_arrow().sort_by("boundary_id").to_pylist()]
+        table = self.table("boundaries")
+        with self._sound("boundaries", "cannot be read"):
+            return [BoundaryRow.of(row) for row in table.to_arrow().sort_by("boundary_id").to_pylist()]
 
     def last_boundary(self) -> BoundaryRow | None:
         """The newest committed boundary: the truth about where the run stands."""
         table = self.table("boundaries")
-        count = table.count_rows()
-        if count == 0:
-            return None
-        rows = table.search().where(f"boundary_id >= {count - 1}").to_list()
-        return BoundaryRow.of(max(rows, key=lambda r: r["boundary_id"]))
+        with self._sound("boundaries", "cannot be read"):
+            count = table.count_rows()
+            if count == 0:
+                return None
+            rows = table.search().where(f"boundary_id >= {count - 1}").to_list()
+            return BoundaryRow.of(max(rows, key=lambda r: r["boundary_id"]))
 
     def boundary(self, at: At = None) -> BoundaryRow | None:
-        """The boundary that `at` names: an id, a tag, `step:25`, or None for the newest. Raises ConfigError for an unknown one."""
+        """The boundary that `at` names: an id, a tag, `step:25`, or None for the newest. Raises ConfigError for an unknown one.
+
+        A row that was read before is taken as it is, so that whoever reads many boundaries looks for none of them again.
+        """
+        if isinstance(at, BoundaryRow):
+            return at
         return self.last_boundary() if at is None else find_boundary(at, self.boundaries(), self.tags.boundaries())
 
     def tag(self, boundary_id: int) -> str:
@@ -190,11 +206,9 @@ class BankStore:
         if row is None:
             return schemas(self.embedder.dimension)[name].empty_table()
         table = self.table(name)
-        try:
+        with self._sound(name, f"of {row.tag} cannot be read"):
             table.checkout(row.versions[name])
             return migrated(name, table.to_arrow(), row.schema_version, row.dimension).sort_by(KEYS[name])
-        except LANCE_ERRORS as error:
-            raise BankError(f"{self.uri}: table {name} of {row.tag} cannot be read ({first_line(error)})") from error
 
     def _matching(self, name: str, column: str, ids: Iterable[str]) -> list[dict[str, Any]]:
         """Rows of a pinned table whose `column` is one of `ids`."""
@@ -202,9 +216,10 @@ class BankStore:
         if row is None or not wanted:
             return []
         table = self.table(name)
-        table.checkout(row.versions[name])
         chunks = (wanted[i : i + _SQL_LIST] for i in range(0, len(wanted), _SQL_LIST))
-        return [r for chunk in chunks for r in table.search().where(f"{column} IN {quoted(chunk)}").to_list()]
+        with self._sound(name, f"of {row.tag} cannot be read"):
+            table.checkout(row.versions[name])
+            return [r for chunk in chunks for r in table.search().where(f"{column} IN {quoted(chunk)}").to_list()]
 
     def read_cards(self, at: At = None, *, vectors: bool = False) -> list[SkillCard]:
         """The cards of a boundary by id, whatever their state; their own `vector` stays empty unless asked for."""
@@ -214,28 +229,36 @@ class BankStore:
         """(cards by id, their vectors (N, D) float32)."""
         rows = self.pinned("cards", at)
         bare = rows if fill else rows.drop_columns(["vector"])
-        try:
+        with self._sound("cards", "holds a damaged card"):
             return tuple(card_from_row(row) for row in bare.to_pylist()), self._matrix(rows)
-        except ValueError as error:  # pydantic's ValidationError is one
-            raise BankError(f"{self.uri}: table cards holds a damaged card ({error})") from error
 
     def read_tombstones(self, at: At = None) -> list[Tombstone]:
         """All tombstones of a boundary, lifted ones included, by id."""
-        return [Tombstone.of(row) for row in self.pinned("tombstones", at).drop_columns(["vector"]).to_pylist()]
+        return self._tombstones(self.pinned("tombstones", at))
 
     def read_events(self, at: At = None) -> list[dict[str, Any]]:
         """The ledger of a boundary: everything that happened to its cards, by event id."""
-        return [row | {"payload": json.loads(row["payload"])} for row in self.pinned("events", at).to_pylist()]
+        rows = self.pinned("events", at).to_pylist()
+        with self._sound("events", "holds a damaged event"):
+            return [row | {"payload": json.loads(row["payload"])} for row in rows]
 
     def read_failures(self, at: At = None) -> list[FailureRecord]:
         """Every failure of a boundary with where it stands, by id."""
-        return [FailureRecord.of(row) for row in self.pinned("failures", at).to_pylist()]
+        return self._failures(self.pinned("failures", at).to_pylist())
 
     def pending_failures(self, at: At = None) -> list[PendingFailure]:
         """The failures that wait for the judge, by id, with their attempts as of that boundary."""
         rows = self.pinned("failures", at)
-        records = (FailureRecord.of(row) for row in rows.to_pylist() if row["state"] == PENDING)
+        records = self._failures([row for row in rows.to_pylist() if row["state"] == PENDING])
         return [PendingFailure(r.failure, r.attempts) for r in records]
+
+    def _tombstones(self, rows: pa.Table) -> list[Tombstone]:
+        with self._sound("tombstones", "holds a damaged tombstone"):
+            return [Tombstone.of(row) for row in rows.drop_columns(["vector"]).to_pylist()]
+
+    def _failures(self, rows: Sequence[Mapping[str, Any]]) -> list[FailureRecord]:
+        with self._sound("failures", "holds a damaged failure"):
+            return [FailureRecord.of(row) for row in rows]
 
     def _matrix(self, rows: pa.Table) -> np.ndarray:
         column = rows["vector"].combine_chunks()
@@ -249,14 +272,13 @@ class BankStore:
         """
         cards, vectors = self.cards_and_vectors(at)
         buried = self.pinned("tombstones", at)
-        records = [FailureRecord.of(r) for r in self._matching("failures", "state", [PENDING])]
-        records += [FailureRecord.of(r) for r in self._matching("failures", "failure_id", failure_ids)]
+        records = self._failures(self._matching("failures", "state", [PENDING]) + self._matching("failures", "failure_id", failure_ids))
         return BankState(
             last=self.last_boundary(),
             run=self.run,
             cards=cards,
             vectors=vectors,
-            tombstones=tuple(Tombstone.of(row) for row in buried.drop_columns(["vector"]).to_pylist()),
+            tombstones=tuple(self._tombstones(buried)),
             tombstone_vectors=self._matrix(buried),
             failures={r.failure.failure_id: r for r in records},
             known_uses=frozenset(r["event_id"] for r in self._matching("events", "event_id", use_keys)),

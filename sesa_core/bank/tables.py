@@ -6,7 +6,7 @@ Pure. Invariant: `PINNED` tables hold nothing that depends on a clock or on arri
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pyarrow as pa
@@ -131,6 +131,10 @@ class Tombstone:
         """Whether it still keeps its lesson out at that boundary."""
         expired = self.expires_boundary is not None and self.expires_boundary <= boundary_id
         return self.reason != CAP and self.lifted_boundary is None and not expired
+
+    def as_json(self) -> dict[str, Any]:
+        """The fields as plain values; the card as its row, without a vector."""
+        return {f.name: getattr(self, f.name) for f in fields(self)} | {"card": self.card.row() | {"vector": []}}
 
     def row(self, vector: Any) -> dict[str, Any]:
         return {

@@ -90,6 +90,8 @@ def test_reading_commands_give_data_at_any_boundary(bank):
     assert [h["what"] for h in bank("history", "card-climate", "--json").data] == ["added", "use"]
     assert bank("tombstones", "--json").data == []
     assert bank("stats", "--json").data["bank"]["helped"] == 1
+    checked = bank("verify", "--json").data
+    assert (checked["agrees"], checked["boundaries"], checked["cards"], checked["difference"]) == (True, 2, 4, None)
 
 
 def test_reading_commands_speak_to_people(bank):
@@ -97,11 +99,12 @@ def test_reading_commands_speak_to_people(bank):
         bank(*words).out
         for words in (
             *(["list"], ["show", "card-climate"], ["search", "What is the climate of Spain?"], ["versions"], ["diff", "0"]),
-            *(["history", "card-climate"], ["tombstones"], ["stats"], ["tag"], ["diff", "1", "1"]),
+            *(["history", "card-climate"], ["tombstones"], ["stats"], ["tag"], ["diff", "1", "1"], ["verify"]),
         )
     )
     for words in ("below the floor of 0.32", "first.b-00001", "helpful_count", "outcome: helpful", "no card has left the bank"):
         assert words in said
+    assert "2 boundaries agree: 4 cards, 0 tombstones, 5 events" in said
     for words in ("states: 3 active, 1 candidate", "no boundary has a name", "the two boundaries hold the same"):
         assert words in said
 
@@ -116,7 +119,7 @@ def test_every_change_is_a_boundary_that_says_who_and_why(bank):
     assert edited["changed"] == [{"card_id": "card-climate", "change": "edited"}]
     assert bank("evict", "card-climate", "--why", "wrong", "--json").data["evicted"][0]["reason"] == "person: wrong"
     assert [(t["card"], t["reason"]) for t in bank("tombstones", "--json").data] == [("card-climate", "person: wrong")]
-    assert bank("restore", "card-climate", "--fresh", "--json").data["boundary_id"] == 7
+    assert bank("restore", "card-climate", "--json").data["boundary_id"] == 7
     assert bank("show", "card-climate", "--json").data["helpful_count"] == 0
     assert bank("restore", "--to", "step:1", "--json").data["details"] == {"to": 0}
     kinds = [(v["kind"], v["by"], v["why"]) for v in bank("versions", "--json").data]
@@ -173,6 +176,10 @@ def test_a_purge_asks_first(bank):
     ("words", "says"),
     [
         (["show", "card-climat"], "did you mean card-climate?"),
+        (["list", "--state", "foo"], "--state: 'foo' is not allowed; the values are candidate, active, suspended"),
+        (["list", "--origin", "foo"], "--origin: 'foo' is not allowed; the values are seed, mined, distilled, person"),
+        (["list", "--category", "foo"], "the values are multi_hop_chain, entity_disambiguation, "),
+        (["verify", "--at", "nope"], "boundaries are 0 to 1"),
         (["list", "--at", "nope"], "boundaries are 0 to 1"),
         (["history", "nothing"], "there is no card 'nothing'"),
         (["suspend", "card-religio"], "did you mean card-religion?"),
@@ -199,6 +206,53 @@ def test_a_mistake_is_one_line_and_exit_2_and_changes_nothing(bank, runs, words,
     assert said.err.startswith("error: ") and said.err.count("\n") == 1 and says in said.err
     with BankStore.open(runs / "first" / "bank", embedder=embedder(), write=False) as store:
         assert len(store.boundaries()) == 2
+
+
+def write_boundary(runs: Path, **values) -> None:
+    with BankStore.open(runs / "first" / "bank", embedder=embedder(), run="first") as store:
+        store.table("boundaries").update(where="boundary_id = 1", values=values)
+
+
+def cut(runs: Path, table: str) -> None:
+    for file in (runs / "first" / "bank" / f"{table}.lance" / "data").glob("*"):
+        file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+@pytest.mark.parametrize(
+    ("harm", "says"),
+    [
+        (lambda runs: write_boundary(runs, embedder="e5-base-v2"), "was written with embedder e5-base-v2 (256 dimensions), not wordllama"),
+        (lambda runs: write_boundary(runs, dimension=768), "(768 dimensions), not wordllama"),
+        (lambda runs: write_boundary(runs, schema_version=9), "has schema 9, this SESA knows"),
+        (lambda runs: cut(runs, "cards"), "table cards of first.b-00001 cannot be read"),
+        (lambda runs: cut(runs, "boundaries"), "table boundaries cannot be read"),
+    ],
+    ids=["embedder", "dimension", "schema", "cards", "boundaries"],
+)
+@pytest.mark.parametrize("words", [("list",), ("suspend", "card-climate")], ids=["reading", "writing"])
+def test_a_bank_that_cannot_be_read_is_one_line_and_exit_2(bank, runs, harm, says, words):
+    harm(runs)
+    said = bank(*words)
+    assert (said.code, said.out) == (2, "")
+    assert said.err.startswith("error: ") and said.err.count("\n") == 1 and says in said.err
+
+
+def test_verify_names_the_first_difference_and_exits_with_1(bank, runs):
+    with BankStore.open(runs / "first" / "bank", embedder=embedder(), run="first") as store:
+        store.table("cards").update(where="card_id = 'card-climate'", values={"helpful_count": 0})
+        ahead = bank("verify")
+        pins = json.dumps(dict(store.last_boundary().versions) | {"cards": store.table("cards").version})
+        store.table("boundaries").update(where="boundary_id = 1", values={"versions": pins})
+    assert ahead.code == 0 and ahead.out.endswith(
+        "not committed: rows of cards; a run is at work, or was killed and the next writer takes them back\n"
+    )
+    said = bank("verify")
+    named = "card card-climate: helpful_count is 0 in the table, 1 by the ledger"
+    assert (said.code, said.out) == (1, f"boundary 1 (first.b-00001), ledger: {named}\n")
+    assert (bank("verify", "--json").code, bank("verify", "--json").data["difference"]["what"]) == (1, named)
+    assert bank("verify", "--at", "0").code == 0
+    cut(runs, "cards")
+    assert "pins: " in bank("verify").out, "what cannot be read is a finding of this command"
 
 
 def test_a_bank_that_is_being_written_says_so_and_can_still_be_read(bank, runs):

@@ -136,7 +136,9 @@ def evict(
 def restore(
     card: Annotated[str | None, typer.Argument(help="An evicted card, as `sesa bank tombstones` prints it.")] = None,
     to: Annotated[str | None, typer.Option("--to", help="Instead of a card the whole bank: a boundary, named as for --at.")] = None,
-    fresh: Annotated[bool, typer.Option("--fresh", help="The card comes back with its counters at 0.")] = False,
+    keep_counters: Annotated[
+        bool, typer.Option("--keep-counters", help="The card comes back with what it had earned; the next boundary may evict it for that.")
+    ] = False,
     run: RunName = None,
     runs_dir: RunsDir = RUNS_DIR,
     bank: Uri = None,
@@ -146,13 +148,13 @@ def restore(
 ) -> None:
     """Bring back an evicted card, or with --to the whole bank as it was, as a new boundary: nothing later is lost.
 
-    A card comes back with its counters, so the next boundary may evict it again; --fresh gives it a new start.
+    A card comes back with its counters at 0, for a new trial; what it had done stays in its history.
 
-    Example: sesa bank restore card-46006b9b2776 --fresh
+    Example: sesa bank restore card-46006b9b2776 --why "it was right after all"
     """
     from sesa_core.errors import ConfigError
 
-    if (card is None) == (to is None) or (fresh and card is None):
+    if (card is None) == (to is None) or (keep_counters and card is None):
         raise ConfigError("restore", card or to, "name one card, or with --to the boundary that the whole bank goes back to")
     with Place(bank, run, runs_dir).opened(write=True, by=by) as opened:
-        say(opened.restore_card(card, why, fresh=fresh) if card is not None else opened.restore_to(to, why), as_json)
+        say(opened.restore_card(card, why, keep_counters=keep_counters) if card is not None else opened.restore_to(to, why), as_json)

@@ -1,4 +1,4 @@
-"""`sesa bank list|show|search|versions|diff|history|tombstones|stats`: nothing here writes."""
+"""`sesa bank list|show|search|versions|diff|history|tombstones|stats|verify`: nothing here writes."""
 
 from typing import Annotated, Any
 
@@ -27,6 +27,10 @@ def list_cards(
 
     Example: sesa bank list --run quickstart-001 --at 2
     """
+    from sesa_core.cards.schema import CATEGORIES, CardState, Origin
+
+    for option, given, known in (("--state", state, CardState), ("--origin", origin, Origin), ("--category", category, CATEGORIES)):
+        _check_known(option, given, [str(k) for k in known])
     with Place(bank, run, runs_dir).opened() as opened:
         cards = opened.cards(at)
     wanted = (c for c in cards if state in (None, str(c.state)) and origin in (None, str(c.origin)) and category in (None, c.category))
@@ -43,6 +47,13 @@ def list_cards(
         for c in wanted
     ]
     print_rows(rows, as_json, empty="the bank holds no such card")
+
+
+def _check_known(option: str, given: str | None, known: list[str]) -> None:
+    from sesa_core.errors import ConfigError
+
+    if given is not None and given not in known:
+        raise ConfigError(option, given, f"the values are {', '.join(known)}")
 
 
 def show(card: CardId, run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, at: At = None, as_json: AsJson = False) -> None:
@@ -216,3 +227,27 @@ def stats(run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, a
     print_rows(rows, False, empty="")
     reasons = ", ".join(f"{n} {reason}" for reason, n in found["evicted_by_reason"].items())
     typer.echo(f"states: {', '.join(f'{n} {s}' for s, n in found['states'].items()) or 'no card'}; evicted: {reasons or 'none'}")
+
+
+def verify(run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, at: At = None, as_json: AsJson = False) -> None:
+    """Check that tables, ledger and pins tell the same at every boundary, and name the first difference. Exits with 1 if there is one.
+
+    Every pinned version is read, and the ledger is played again: it must lead to the very cards and tombstones of the tables.
+
+    Example: sesa bank verify --json
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        found = opened.verify(at)
+    if as_json:
+        print_json(found.as_json())
+    elif found.difference is not None:
+        typer.echo(f"boundary {found.difference.boundary_id} ({found.difference.tag}), {found.difference.where}: {found.difference.what}")
+    else:
+        let_go = f", {found.released} were let go by a compaction" if found.released else ""
+        typer.echo(
+            f"{found.boundaries} boundaries agree{let_go}: {found.cards} cards, {found.tombstones} tombstones, {found.events} events"
+        )
+    if found.ahead and not as_json:
+        typer.echo(f"not committed: rows of {', '.join(found.ahead)}; a run is at work, or was killed and the next writer takes them back")
+    if found.difference is not None:
+        raise typer.Exit(1)

@@ -66,7 +66,9 @@ def _edition(
     refused: Sequence[dict[str, str]],
 ) -> Edition:
     happenings = [Happening("imported", c.card_id, c) for c, _ in cards]
-    happenings += [Happening("tombstone_imported", t.card.card_id, None, {"tombstone_id": t.tombstone_id}) for t, _ in graves]
+    happenings += [
+        Happening("tombstone_imported", t.card.card_id, None, {"tombstone_id": t.tombstone_id, "tombstone": t.as_json()}) for t, _ in graves
+    ]
     return Edition(person, tuple(happenings), tuple(cards), tombstones=tuple(graves), report={"refused": tuple(refused)})
 
 

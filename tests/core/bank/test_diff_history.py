@@ -27,7 +27,7 @@ def bank(tmp_path_factory):
         failures, replies = [failure("f", "calling code", step=20)], [reply("f", draft("calling code"))]
         settings = BankSettings(credit="uniform", eviction="net_score")
         commit_segment(store, at_step(segment_commit(2, uses=uses, failures=failures, replies=replies, bank=settings), 20))
-        opened.restore_card("card-climate", why="one more try")
+        opened.restore_card("card-climate", why="one more try", keep_counters=True)
         opened.tag("before", 1, why="worth keeping")
         yield opened
 

@@ -30,7 +30,7 @@ def source(tmp_path_factory):
         uses = [use("card-climate", "p1", (1.0, 0.0), step=3, without=(0.0, 1.0)), use("card-climate", "p2", (0.0,), step=7)]
         commit_segment(bank.store, segment_commit(1, uses=uses))
         bank.evict(["card-climate", "card-currency"], why="a test")
-        bank.restore_card("card-climate")
+        bank.restore_card("card-climate", keep_counters=True)
     return folder
 
 

@@ -127,7 +127,7 @@ def test_an_edit_may_not_repeat_another_card_or_a_buried_lesson(bank):
         bank.edit("card-climate", {"pattern": bank.card("card-climate").pattern})
 
 
-def test_an_evicted_card_leaves_a_tombstone_and_comes_back_with_its_counters(bank):
+def test_an_evicted_card_leaves_a_tombstone_and_comes_back_for_a_new_trial(bank):
     report = bank.evict(["card-climate"], why="one country only")
     assert [(e["card_id"], e["reason"], e["net"]) for e in report.evicted] == [("card-climate", "person: one country only", 0)]
     assert [(t.tombstone_id, t.lifted_boundary) for t in bank.tombstones()] == [("card-climate@2", None)]
@@ -137,18 +137,28 @@ def test_an_evicted_card_leaves_a_tombstone_and_comes_back_with_its_counters(ban
     assert [r["rule"] for r in commit_segment(bank.store, distilled).refused] == ["tombstoned"]
     bank.restore_card("card-climate", why="it was right")
     assert [(t.tombstone_id, t.lifted_boundary) for t in bank.tombstones()] == [("card-climate@2", 4)]
-    assert (bank.card("card-climate").retrieved_count, bank.card("card-climate").helpful_count) == (2, 1)
+    back = bank.card("card-climate")
+    assert (back.retrieved_count, back.recent_retrieved, back.last_retrieved_step, back.policy_version) == (0, 0.0, None, 0)
+    assert back.pattern == bank.card("card-climate", 1).pattern
     assert [h["what"] for h in bank.history("card-climate")] == ["added", "use", "use", "evicted", "restored"]
+    assert bank.tombstones()[0].card.helpful_count == 1, "what it had done is not forgotten"
     with pytest.raises(UserError, match="is in the bank"):
         bank.restore_card("card-climate")
 
 
-def test_a_card_that_is_restored_fresh_has_done_nothing_yet(bank):
-    bank.evict(["card-climate"])
-    bank.restore_card("card-climate", fresh=True)
-    fresh = bank.card("card-climate")
-    assert (fresh.retrieved_count, fresh.recent_retrieved, fresh.last_retrieved_step, fresh.policy_version) == (0, 0.0, None, 0)
-    assert fresh.pattern == bank.card("card-climate", 1).pattern
+def test_what_had_a_card_evicted_does_not_evict_it_again_once_a_person_has_restored_it(bank):
+    def hurt(segment: int, problems: range):
+        return commit_segment(
+            bank.store, segment_commit(segment, uses=[use("card-currency", f"q{i}", (0.0,), step=segment) for i in problems])
+        )
+
+    assert [e["card_id"] for e in hurt(2, range(3)).evicted] == ["card-currency"]
+    bank.restore_card("card-currency")
+    assert hurt(3, range(3, 5)).evicted == () and bank.card("card-currency").hurt_count == 2, "two uses decide nothing"
+    assert [e["card_id"] for e in hurt(4, range(5, 6)).evicted] == ["card-currency"], "its new trial can end like the first"
+    bank.restore_card("card-currency", keep_counters=True)
+    assert bank.card("card-currency").hurt_count == 3
+    assert [e["card_id"] for e in hurt(5, range(6, 7)).evicted] == ["card-currency"]
 
 
 def test_seeds_are_suspended_but_never_evicted(bank):

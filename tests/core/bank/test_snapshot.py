@@ -116,6 +116,12 @@ def test_utility_is_shrunk_and_moves_the_rank_only_when_weighted():
     assert {h.card.card_id: h.similarity for h in weighted} == {h.card.card_id: h.similarity for h in unweighted}
 
 
+def test_utility_is_the_uplift_where_it_was_compared():
+    favoured = card("anthem", card_id="favoured", retrieved_count=4, helpful_count=4, uplift_n=4, uplift_mean=-0.2)
+    assert utility(favoured) == -0.2, "shown at easy problems, and yet a harm"
+    assert utility(card("anthem", retrieved_count=4, helpful_count=4)) == 0.5
+
+
 def test_placebo_is_as_many_of_the_least_similar():
     bank = snapshot()
     near = embedder().embed_questions([ASKED]) @ bank.matrix.T
