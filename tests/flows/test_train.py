@@ -95,6 +95,7 @@ def test_the_bank_of_a_run_can_be_read(finished):
     assert len(json.loads(sesa("bank", "list", *where, "--at", "0", "--json").stdout)) <= len(cards) + 20
 
 
+@pytest.mark.long
 def test_ctrl_c_during_an_evaluation_keeps_nothing_half_and_says_how_to_go_on(runs_dir):
     run, long = RunFolder(runs_dir / "stopped"), settings("evaluation.questions=500", "evaluation.samples=4")
     with started_sesa("run", "--name", "stopped", "--runs-dir", runs_dir, *long) as process:
