@@ -26,11 +26,12 @@ Example = tuple[list[int], list[bool]]
 
 @dataclass(frozen=True)
 class WarmStartSettings:
-    """`steps` optimizer steps of `rows` demonstrations, `clean_share` of them before the habits start; then `polish_steps`."""
+    """`steps` optimizer steps of `rows` demonstrations, `clean_share` of them before the habits start; then a polish of
+    `polish_share` as many."""
 
     seed: int = 0
     steps: int = 3200
-    polish_steps: int = 640
+    polish_share: float = 0.2
     rows: int = 32
     clean_share: float = 0.65
     easy_share: float = 0.25
@@ -41,12 +42,15 @@ class WarmStartSettings:
     threads: int = 2
     habits: Habits = OPEN
 
+    @property
+    def polish_steps(self) -> int:
+        return int(self.steps * self.polish_share)
+
 
 def warm_start(out_dir: Path, world: World, settings: WarmStartSettings = WarmStartSettings(), log: Callable[[str], None] = print) -> None:  # noqa: B008
-    """Train and write the policy folder (about half an hour on two idle cores)."""
+    """Train and write the policy folder (about forty minutes on two idle cores)."""
     trainer = WarmStartTrainer(world, settings, log)
-    trainer.run(settings.steps)
-    trainer.polish()
+    trainer.train()
     save_policy(Path(out_dir), trainer.model, trainer.tokenizer)
     log(f"wrote {out_dir}")
 
@@ -64,6 +68,11 @@ class WarmStartTrainer:
             self.model = new_model(len(self.tokenizer))
         self.optimizers = make_optimizers(self.model, settings)
         log(f"{sum(p.numel() for p in self.model.parameters()):,} parameters")
+
+    def train(self) -> None:
+        """The whole recipe."""
+        self.run(self.settings.steps)
+        self.polish()
 
     def polish(self) -> None:
         """The last stretch, with fresh optimizers."""

@@ -95,6 +95,7 @@ def run_all(processes, target, arguments: list[tuple]) -> None:
         assert process.exitcode == 0
 
 
+@pytest.mark.long
 def test_sixteen_processes_that_take_in_the_same_thousand_cards_leave_a_thousand(processes, tmp_path):
     added = processes.SimpleQueue()
     run_all(processes, take_in_all, [(tmp_path / "bank", added)] * 16)

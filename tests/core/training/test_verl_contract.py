@@ -132,7 +132,7 @@ def test_what_we_read_is_still_set(owner, text):
 
 
 OVERRIDES = [CpuEngine, GeneratorRollout, GeneratorReplica, PolicyWorker, PolicyTrainer, SharedPools, CpuPlatform]
-OURS = {"_pick_hidden", "_nothing", "_begin_schedule", "begin", "restart", "generate_many", "learning_rate", "export_hf"}
+OURS = {"_pick_hidden", "_nothing", "_begin_schedule", "begin", "restart", "generate_many", "learning_rate", "set_rate", "export_hf"}
 
 
 @pytest.mark.parametrize("ours", OVERRIDES, ids=lambda c: c.__name__)

@@ -20,7 +20,7 @@ from sesa_core.world.load import load_world
 from tests.engine_support import ROOT
 from tests.support import ListedSearch
 
-SHORT = WarmStartSettings(steps=2, rows=4, tokenizer_texts=200, threads=1)
+SHORT = WarmStartSettings(steps=5, rows=4, tokenizer_texts=200, threads=1)
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +59,7 @@ def test_one_seed_gives_one_policy_and_another_seed_another(world, folder):
     shipped = AutoModelForCausalLM.from_pretrained(folder).state_dict()
     for seed, same in ((0, True), (1, False)):
         trainer = WarmStartTrainer(world, replace(SHORT, seed=seed), lambda line: None)
-        trainer.run(SHORT.steps)
+        trainer.train()
         weights = trainer.model.state_dict()
         assert all(torch.equal(weights[n], shipped[n]) for n in ("model.norm.weight", "model.embed_tokens.weight")) == same
 
