@@ -24,7 +24,8 @@ PERSON = Person("ada", "a test")
 
 @pytest.fixture(scope="module")
 def template(tmp_path_factory):
-    """0 start · 1 a card with the secret is distilled · 2 used and shown at a failure · 3 evicted · 4 restored · 5 edited."""
+    """0 start · 1 a card with the secret is distilled · 2 used and shown at a failure · 3 evicted · 4 restored
+    with its counters · 5 edited."""
     folder = tmp_path_factory.mktemp("kept") / "bank"
     with Bank.open(folder, embedder(), by="ada", run="r") as bank:
         store = bank.store
@@ -41,7 +42,7 @@ def template(tmp_path_factory):
         told = type(shown(secret))(secret, 0.5, f"[S1] Taken for {SECRET}.")
         commit_segment(store, segment_commit(2, uses=uses, failures=[type(seen)(**{**seen.__dict__, "shown_cards": (told,)})]))
         bank.evict([secret])
-        bank.restore_card(secret)
+        bank.restore_card(secret, keep_counters=True)
         bank.edit(secret, {"pattern": f"Asked for the money of {SECRET}."})
     return folder
 
