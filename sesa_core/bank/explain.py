@@ -4,7 +4,7 @@ Invariant: the cards that are told as shown are those that `BankSnapshot.retriev
 second way. Edge case: a card that is left out for two reasons names the first that retrieval meets.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sesa_core.bank.snapshot import BankSnapshot
 from sesa_core.bank.store import At, BankStore
@@ -57,4 +57,4 @@ def _left_out(hit: Hit, dataset: str | None) -> Hit:
         reason = f"below the floor of {hit.floor:g}"
     else:
         reason = "others rank higher"
-    return Hit(hit.card, None, hit.similarity, hit.trigger_bonus, hit.utility, hit.floor, reason)
+    return replace(hit, why_not=reason)

@@ -12,10 +12,11 @@ from sesa_core.training.demonstrations.words import Words
 from sesa_core.world.questions import TEMPLATES
 from sesa_core.world.schema import HELD_OUT_RELATIONS, LINK_SECTION, LINKS, RELATIONS, SECTION_RELATIONS, SECTIONS
 
+_REAL = (*RELATIONS, *LINKS)
 _SHARING = tuple(
-    tuple(label for label in (*RELATIONS, *LINKS) if word in label.split())
-    for word in sorted({w for label in (*RELATIONS, *LINKS) for w in label.split()})
-    if sum(word in label.split() for label in (*RELATIONS, *LINKS)) > 1
+    alike
+    for word in sorted({w for label in _REAL for w in label.split()})
+    if len(alike := tuple(label for label in _REAL if word in label.split())) > 1
 )
 
 
@@ -48,7 +49,7 @@ def _section_labels(words: Words) -> list[str]:
     section = words.pick(SECTIONS)
     labels = [*(LINKS if section == LINK_SECTION else ()), *SECTION_RELATIONS[section]]
     labels = [words.label() if label in HELD_OUT_RELATIONS else label for label in labels]
-    return labels if words.chance(0.5) else [labels[i] for i in words.rng.permutation(len(labels))]
+    return labels if words.chance(0.5) else words.shuffled(labels)
 
 
 def _alike_labels(words: Words) -> list[str]:
@@ -59,12 +60,12 @@ def _alike_labels(words: Words) -> list[str]:
         shared, own = words.word(), (words.word(), words.word())
         labels = [f"{shared} {o}" if words.chance(0.3) else f"{o} {shared}" for o in own]
     labels += [words.label() for _ in range(words.pick((0, 1, 2)))]
-    return [labels[i] for i in words.rng.permutation(len(labels))]
+    return words.shuffled(labels)
 
 
 def _mixed_labels(words: Words) -> list[str]:
     count = int(words.rng.integers(2, 6))
-    return list(dict.fromkeys(words.pick((*RELATIONS, *LINKS)) if words.chance(0.6) else words.label() for _ in range(count)))
+    return list(dict.fromkeys(words.pick(_REAL) if words.chance(0.6) else words.label() for _ in range(count)))
 
 
 def _question(words: Words, label: str, subject: str, cards: list[str]) -> Segment:

@@ -244,7 +244,7 @@ class SolverDemonstrations:
         own = [tuple(text for _, text in substitute([("", t) for t in card], scene.mapping)) for card in scene.cards]
         total = words.pick(habits.crowd if own else habits.crowd_without)
         shown = own + [deck.irrelevant_card(words, used) for _ in range(max(0, total - len(own)))]
-        return deck.render([shown[i] for i in words.rng.permutation(len(shown))])
+        return deck.render(words.shuffled(shown))
 
     def _rename_names(self, scene: Scene, turns: list[Segment]) -> None:
         """New names for everything on the chain and for most values shown: were only the answer renamed, the one strange

@@ -40,6 +40,10 @@ class Words:
         """One element of a sequence, uniformly."""
         return options[int(self.rng.integers(len(options)))]
 
+    def shuffled(self, options):
+        """The elements of a sequence in a drawn order, as a list."""
+        return [options[int(i)] for i in self.rng.permutation(len(options))]
+
     def chance(self, share: float) -> bool:
         return bool(self.rng.random() < share)
 

@@ -51,13 +51,6 @@ def secret_id(bank: Bank) -> str:
     return next(c.card_id for c in bank.cards() if c.judge_model)
 
 
-@pytest.fixture
-def bank(template, tmp_path):
-    shutil.copytree(template, tmp_path / "bank")
-    with Bank.open(tmp_path / "bank", embedder(), by="ada") as opened:
-        yield opened
-
-
 def contents(bank: Bank, *boundaries: int) -> dict[int, str]:
     return {b: bank.store.content_hash(b) for b in boundaries}
 

@@ -27,13 +27,6 @@ def template(tmp_path_factory):
     return folder
 
 
-@pytest.fixture
-def bank(template, tmp_path):
-    shutil.copytree(template, tmp_path / "bank")
-    with Bank.open(tmp_path / "bank", embedder(), by="ada") as opened:
-        yield opened
-
-
 def states(bank: Bank) -> dict[str, str]:
     return {c.card_id: str(c.state) for c in bank.cards() if not c.judge_model}
 

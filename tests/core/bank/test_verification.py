@@ -1,7 +1,6 @@
 """`verify`: a whole bank agrees with its ledger at every boundary, and whatever was tampered with is named."""
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
@@ -37,13 +36,6 @@ def template(tmp_path_factory):
         bank.tag("dear", 2)
         bank.compact(keep=2)
     return folder
-
-
-@pytest.fixture
-def bank(template, tmp_path):
-    shutil.copytree(template, tmp_path / "bank")
-    with Bank.open(tmp_path / "bank", embedder(), by="ada") as opened:
-        yield opened
 
 
 def repin(store: BankStore, name: str) -> None:
