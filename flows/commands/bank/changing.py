@@ -75,7 +75,7 @@ def edit(
 ) -> None:
     """Change what a card says or where it holds. It keeps its id and counters and must pass what any card must pass.
 
-    Example: sesa bank edit seed-units --set 'trigger_keywords=[unit, metres, feet]' --why "metres were missing"
+    Example: sesa bank edit seed-units --set 'trigger_keywords=\\[unit, metres, feet]' --why "metres were missing"
     """
     changes = _changes(fields or [], file)
     with Place(bank, run, runs_dir).opened(write=True, by=by) as opened:
