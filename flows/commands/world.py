@@ -35,7 +35,7 @@ def warmstart(
     steps: Annotated[int | None, typer.Option("--steps", help="Training steps.", show_default="the recipe's", min=1)] = None,
     seed: Annotated[int, typer.Option("--seed", help="Seed of the recipe.", min=0)] = 0,
 ) -> None:
-    """Train the tiny policy that ships, from nothing (about forty minutes on two idle cores).
+    """Train the tiny policy that ships, from nothing (about an hour on one core).
 
     Example: sesa warmstart --out my-policy, then: sesa run --set policy.path=my-policy
     """

@@ -189,7 +189,7 @@ class BankSettings(Section):
     )
     withhold: Literal["none", "half"] = Field("half", description="half: each card is withheld from half of a group's rollouts")
     decoy_share: float = Field(
-        0.25, ge=0, le=1, description="share of the training rollouts without a card that are shown irrelevant cards instead"
+        0.4, ge=0, le=1, description="share of the training rollouts without a card that are shown irrelevant cards instead"
     )
     seed_path: str | None = Field("builtin", description="YAML folder of seed cards; `builtin`: the ones that ship; empty: none")
     warm_start_path: str | None = Field(None, description="JSONL of cards to start from")

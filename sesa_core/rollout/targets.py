@@ -1,7 +1,7 @@
 """Which targets the proposer gets. `uniform` draws them evenly; `frontier` keeps asking where the solver is undecided.
 
 A bucket is (relation, hops). Its pass rate is an exponential average of the solver's on questions for such targets; a bucket
-is drawn in proportion to 0.25 + 4p(1 - p), a bucket that was never played as if p were one half.
+is drawn in proportion to 0.1 + 4p(1 - p), a bucket that was never played as if p were one half.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ import numpy as np
 from sesa_core.types import Target
 
 DECAY = 0.7  # weight of the past in the exponential average
-LEAST = 0.25  # what a decided bucket still weighs: a card or an update may have made it undecided again
+LEAST = 0.1  # what a decided bucket still weighs: a card or an update may have made it undecided again
 
 
 class TargetSampler:

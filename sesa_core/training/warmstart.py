@@ -39,7 +39,7 @@ class WarmStartSettings:
     other_lr: float = 4e-3
     warmup_steps: int = 40
     tokenizer_texts: int = 3000
-    threads: int = 2
+    threads: int = 1
     habits: Habits = OPEN
 
     @property
@@ -48,7 +48,7 @@ class WarmStartSettings:
 
 
 def warm_start(out_dir: Path, world: World, settings: WarmStartSettings = WarmStartSettings(), log: Callable[[str], None] = print) -> None:  # noqa: B008
-    """Train and write the policy folder (about forty minutes on two idle cores)."""
+    """Train and write the policy folder (about an hour on one core)."""
     trainer = WarmStartTrainer(world, settings, log)
     trainer.train()
     save_policy(Path(out_dir), trainer.model, trainer.tokenizer)

@@ -3,7 +3,8 @@
 Matching the asked label to its value is the hardest thing that the warm start teaches, and an ordinary demonstration holds
 one example of it. Practice holds up to four, in few tokens. Labels are those that stand together in a real section (most
 alike: "top export", "top import", "import partner"), or real ones of anywhere (held-out ones too: the words get trained, the
-section is invented) among made-up ones. Values are of every kind; some share a word, so that copying must not change rows.
+section is invented) among made-up ones. Values are of every kind; some share a word, so that copying must not change rows
+("Han Chinese" beside "Standard Chinese or Mandarin" must not become "Han Chinese or Mandarin").
 """
 
 from sesa_core.training.demonstrations import cards as deck
@@ -22,12 +23,15 @@ _SHARING = tuple(
 
 def reading(words: Words, alike: bool = False) -> list[Segment]:
     """A transcript whose first question searches; the others ask again about what was found. `alike`: about labels that
-    share a word."""
+    share a word, half of the time with a value's last word in the middle of another."""
     labels = _alike_labels(words) if alike else _section_labels(words) if words.chance(0.5) else _mixed_labels(words)
     values = [words.value() for _ in labels]
     if len(labels) > 1 and words.chance(0.2):
         one, other = words.rng.permutation(len(labels))[:2]
         values[one] = f"{words.value()} {values[other].split()[-1]}"
+    if alike and words.chance(0.5):
+        one, other = words.rng.permutation(len(labels))[:2]
+        values[other] = f"{words.value()} {values[one].split()[-1]} {words.value()}"
     subject, section = words.name(), words.word()
     order = [int(i) for i in words.rng.permutation(len(labels))][:4]
     card = deck.render([deck.relation_card(labels[order[0]], section)])
