@@ -47,6 +47,7 @@ def read_run(folder: Path) -> dict:
         "after": {arm: (after[arm]["greedy"], after[arm]["sampled"]) for arm in after},
         "on_minus_off": on_off,
         "frontier": (first["solver/frontier_share"], last["solver/frontier_share"]),
+        "frontier_ten": tuple(fmean(steps[s]["solver/frontier_share"] for s in part) for part in (sorted(steps)[:10], sorted(steps)[-10:])),
         "valid": (first["proposer/valid_rate"], last["proposer/valid_rate"]),
         "cards": report["cards"]["written"],
         "minutes": sum(row["seconds/step"] for row in steps.values()) / 60,
@@ -61,15 +62,16 @@ def table(rows: dict[int, dict]) -> str:
     """One row a seed, the mean last; percentages, differences in points."""
     lines = [
         "| seed | off, T=1: before → after (gain) | off, greedy: before → after (gain) | on − off, greedy | on − off, T=1 "
-        "| placebo − off, greedy | placebo − off, T=1 | frontier share, step 1 → 30 | valid, step 1 → 30 | cards | minutes in steps |",
-        "|---|---|---|---|---|---|---|---|---|---|---|",
+        "| placebo − off, greedy | placebo − off, T=1 | frontier share, step 1 → 30 | the same, mean of steps 1-10 → 21-30 "
+        "| valid, step 1 → 30 | cards | minutes in steps |",
+        "|---|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [f"| {seed} | {' | '.join(cells(row))} |" for seed, row in rows.items()]
     gains = [points(fmean(r["after"]["off"][i] - r["before"]["off"][i] for r in rows.values())) for i in (1, 0)]
     apart = {
         arm: [points(fmean(r["after"][arm][i] - r["after"]["off"][i] for r in rows.values())) for i in (0, 1)] for arm in ("on", "placebo")
     }
-    lines.append(f"| mean | {gains[0]} | {gains[1]} | {' | '.join(apart['on'] + apart['placebo'])} | | | | |")
+    lines.append(f"| mean | {gains[0]} | {gains[1]} | {' | '.join(apart['on'] + apart['placebo'])} | | | | | |")
     return "\n".join(lines)
 
 
@@ -78,7 +80,7 @@ def cells(row: dict) -> list[str]:
     gain = [f"{100 * before['off'][i]:.1f} → {100 * after['off'][i]:.1f} ({points(after['off'][i] - before['off'][i])})" for i in (1, 0)]
     on = [f"{points(mean)} ({points(low)} to {points(high)})" for mean, low, high in row["on_minus_off"]]
     placebo = [points(after["placebo"][i] - after["off"][i]) for i in (0, 1)]
-    shares = [f"{row[name][0]:.2f} → {row[name][1]:.2f}" for name in ("frontier", "valid")]
+    shares = [f"{row[name][0]:.2f} → {row[name][1]:.2f}" for name in ("frontier", "frontier_ten", "valid")]
     return [*gain, *on, *placebo, *shares, str(row["cards"]), f"{row['minutes']:.1f}"]
 
 
