@@ -24,7 +24,7 @@ run: $(STAMP)
 install: $(STAMP)
 
 test: $(STAMP)
-	@$(VENV)/bin/python -m pytest -n 3 --dist loadfile -m "not long" $(ARGS)
+	@$(VENV)/bin/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" $(ARGS)
 
 test-long: $(STAMP)
 	@$(VENV)/bin/python -m pytest -m long $(ARGS)
