@@ -1,7 +1,7 @@
 """Which targets the proposer gets. `uniform` draws them evenly; `frontier` keeps asking where the solver is undecided.
 
 A bucket is (relation, hops). Its pass rate is an exponential average of the solver's on questions for such targets; a bucket
-is drawn in proportion to 0.1 + 4p(1 - p), a bucket that was never played as if p were one half.
+is drawn in proportion to `LEAST` + 4p(1 - p), a bucket that was never played as if p were one half.
 """
 
 from collections.abc import Sequence

@@ -22,7 +22,7 @@ from sesa_core.world.schema import HELD_OUT_KINDS, HELD_OUT_RELATIONS, LINKS, RE
 SHAPES = {1: ("country",), 2: ("entity", "entity", "entity", "link"), 3: ("entity-link", "entity-link", "entity-link", "link-link")}
 KIND_WEIGHTS = {"city": 5, "person": 4, "element": 1.2, "river": 0.8, "mountain": 1, "leader": 1, "port": 1, "site": 1}
 NAMESAKE_SHARE = 0.4  # of the city questions
-FACT_SHARE = 2  # questions of an evaluation that may end in one fact: else few hubs ("China") would decide most of it
+MOST_PER_FACT = 2  # questions of an evaluation that may end in one fact: else few hubs ("China") would decide most of it
 _MAX_DRAWS = 20_000
 _MAX_STALE = 4_000  # draws in a row without a new question: the split is used up
 EVALUATION_SEED = 20_261_129
@@ -108,7 +108,7 @@ def evaluation_questions_up_to(world: World, split: str, count: int) -> list[Que
 
 
 def _distinct_questions(world: World, split: str) -> Iterator[Question]:
-    """All of them that turn up, at most `FACT_SHARE` that end in the same fact."""
+    """All of them that turn up, at most `MOST_PER_FACT` that end in the same fact."""
     rng = stream(EVALUATION_SEED, "evaluation", split)
     asked: set[Chain] = set()
     facts: Counter[tuple[str, str]] = Counter()
@@ -118,7 +118,7 @@ def _distinct_questions(world: World, split: str) -> Iterator[Question]:
         chain = question.resolution.chain
         fact = (walk(world, chain)[-1], chain.relation)
         stale += 1
-        if chain not in asked and facts[fact] < FACT_SHARE:
+        if chain not in asked and facts[fact] < MOST_PER_FACT:
             asked.add(chain)
             facts[fact] += 1
             stale = 0

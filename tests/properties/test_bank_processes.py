@@ -1,11 +1,9 @@
 """Many processes at one bank: nothing twice, nothing lost, and who cannot write now is told so and tries again.
 
 A writer holds the bank's lock from opening to closing, so "at once" means that all are started together and each repeats until
-it was let in. Processes come from a fork server that has imported what is slow and nothing of LanceDB, whose threads do not
-survive a fork.
+it was let in.
 """
 
-import multiprocessing
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -26,13 +24,6 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.timeout(900)  # a starved machine must not make a test lie
 PATIENCE_S = 600.0
 CARDS = 1000
-
-
-@pytest.fixture(scope="module")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["great_expectations.expectations", "pandas", "wordllama", "tests.bank_support"])
-    return context
 
 
 def thousand_records() -> list[Record]:

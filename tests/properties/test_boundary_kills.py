@@ -1,10 +1,8 @@
 """A writer is killed (SIGKILL) after every single write of a boundary; the bank is always whole.
 
-The kill is real: a process of its own commits and kills itself at a seam between two writes. Processes come from a fork
-server that has imported what is slow and nothing of LanceDB, whose threads do not survive a fork.
+The kill is real: a process of its own commits and kills itself at a seam between two writes.
 """
 
-import multiprocessing
 import os
 import shutil
 import signal
@@ -59,13 +57,6 @@ def commit_and_die(folder: Path, what: str, last_write: str) -> None:
         recover(store)
         store.store_distillation(reply("f/currency", draft("currency")))
         write(store, what, after_write)
-
-
-@pytest.fixture(scope="module")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["great_expectations.expectations", "pandas", "wordllama", "tests.bank_support"])
-    return context
 
 
 def kill(processes, folder: Path, what: str, last_write: str) -> None:

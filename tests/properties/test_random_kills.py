@@ -1,16 +1,17 @@
 """A bank's whole life, killed (SIGKILL) at random moments: it goes on where it stood and ends as if nothing had happened.
 
 A process of its own plays the life: each boundary credits, evicts, admits, refuses and leaves pending, as a stream keyed by the
-boundary's number decides. A kill comes after a random share of the time that this boundary takes, or, one in five, of the time
-that opening and recovery take. The same life without a kill gives the content that every boundary must have.
+boundary's number decides. It says when it opens the bank, begins to plan a boundary, and has made its first write; a kill comes
+after a random share of the time that one of these stages takes, half of the kills while a boundary is written. The same life
+without a kill gives the content that every boundary must have.
 """
 
-import multiprocessing
 import os
 import signal
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,9 @@ from tests.bank_support import SECTION, card, draft, embedder, failure, reply, s
 PATIENCE_S = 600.0  # a starved machine must not make a test lie
 SECTIONS = sorted({*SECTION.values(), "history", "trade", "government"})
 RULES = BankSettings(credit="uniform", eviction="net_score", max_cards=8)
-OPENING = 0  # what a process says before it opens the bank; then the number of each boundary that it starts
+FIRST_WRITE = "failures"  # of a segment's boundary
+Stage = tuple[str, int]  # what begins ("open", "plan", "write" or "end"), and for which boundary (0 with "open" and "end")
+OPEN, END = ("open", 0), ("end", 0)
 
 pytestmark = pytest.mark.timeout(4 * PATIENCE_S)
 
@@ -59,29 +62,30 @@ def evidence(store: BankStore, segment: int) -> SegmentCommit:
 
 def live(folder: Path, until: int, said: Connection) -> None:
     """Play the life from where it stands up to boundary `until`. Runs in a process of its own."""
-    said.send(OPENING)
+    said.send(OPEN)
     with open_bank(folder) as store:
         recover(store)
         for segment in range(store.last_boundary().boundary_id + 1, until + 1):
-            said.send(segment)
-            commit_segment(store, evidence(store, segment))
-    said.send(until + 1)
+
+            def tell(write: str, stage: Stage = ("write", segment)) -> None:
+                if write == FIRST_WRITE:
+                    said.send(stage)
+
+            said.send(("plan", segment))
+            commit_segment(store, evidence(store, segment), after_write=tell)
+    said.send(END)
 
 
 @dataclass(frozen=True)
 class Quiet:
-    """A life without a kill: content after each boundary, seconds that each took, seconds to open."""
+    """A life without a kill: content after each boundary, and seconds that each stage took."""
 
     hashes: list[str]
-    seconds: list[float]
-    opening: float
+    seconds: dict[Stage, float]
 
-
-@pytest.fixture(scope="module")
-def processes():
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["great_expectations.expectations", "pandas", "wordllama", "tests.bank_support"])
-    return context
+    @property
+    def boundaries(self) -> int:
+        return len(self.hashes) - 1
 
 
 def begin(folder: Path) -> None:
@@ -89,30 +93,35 @@ def begin(folder: Path) -> None:
         initialise(store, [card("anthem", card_id="seed-anthem", origin=Origin.SEED), card("climate")], checkpoints={}, config_hash="c")
 
 
+def start_life(processes, folder: Path, until: int) -> tuple[BaseProcess, Connection]:
+    """A process that plays the life, and what it says; it does not outlive the tests."""
+    heard, said = processes.Pipe(duplex=False)
+    process = processes.Process(target=live, args=(folder, until, said), daemon=True)
+    process.start()
+    return process, heard
+
+
 def quiet_life(processes, folder: Path, boundaries: int) -> Quiet:
     begin(folder)
-    heard, said = processes.Pipe(duplex=False)
-    process = processes.Process(target=live, args=(folder, boundaries, said))
-    process.start()
-    times = []
-    for expected in range(OPENING, boundaries + 2):
-        assert heard.poll(PATIENCE_S) and heard.recv() == expected
-        times.append(time.monotonic())
+    process, heard = start_life(processes, folder, boundaries)
+    began: dict[Stage, float] = {}
+    while END not in began:
+        assert heard.poll(PATIENCE_S)
+        began[heard.recv()] = time.monotonic()
     process.join(PATIENCE_S)
     assert process.exitcode == 0
-    took = [after - before for before, after in zip(times, times[1:], strict=False)]
+    times = [*began.values()]
+    seconds = dict(zip(began, (after - before for before, after in zip(times, times[1:], strict=False)), strict=False))
     with open_bank(folder, write=False) as store:
-        return Quiet([store.content_hash(b) for b in range(boundaries + 1)], took[1:], took[0])
+        return Quiet([store.content_hash(b) for b in range(boundaries + 1)], seconds)
 
 
-def live_and_die(processes, folder: Path, at: int, moment: float, quiet: Quiet) -> None:
-    """Go on with the life until a share `moment` of boundary `at` (or of the opening) has passed, then SIGKILL."""
-    heard, said = processes.Pipe(duplex=False)
-    process = processes.Process(target=live, args=(folder, len(quiet.seconds), said))
-    process.start()
-    while not (heard.poll(PATIENCE_S) and heard.recv() == at):
+def live_and_die(processes, folder: Path, stage: Stage, moment: float, quiet: Quiet) -> None:
+    """Go on with the life until a share `moment` of `stage` has passed, then SIGKILL."""
+    process, heard = start_life(processes, folder, quiet.boundaries)
+    while not (heard.poll(PATIENCE_S) and heard.recv() == stage):
         assert process.is_alive()
-    time.sleep(moment * (quiet.seconds[at - 1] if at else quiet.opening))
+    time.sleep(moment * quiet.seconds[stage])
     os.kill(process.pid, signal.SIGKILL)
     process.join(PATIENCE_S)
 
@@ -125,9 +134,9 @@ def kill_often(processes, tmp_path: Path, kills: int, boundaries: int) -> None:
     rng, reached, inside = stream(1, "kills"), 0, 0
     for at in sorted(int(b) for b in rng.integers(1, boundaries + 1, size=kills)):
         at = max(at, reached + 1)  # where the boundary was committed before its kill came: the next one
-        if at > boundaries or rng.random() < 0.2:
-            at = OPENING
-        live_and_die(processes, bank, at, float(rng.random()), quiet)
+        lot = rng.random()
+        stage = OPEN if at > boundaries or lot < 0.2 else ("plan", at) if lot < 0.5 else ("write", at)
+        live_and_die(processes, bank, stage, float(rng.random()), quiet)
         with open_bank(bank, write=False) as store:
             last = store.last_boundary().boundary_id
             assert last >= reached and store.content_hash() == quiet.hashes[last]
@@ -135,9 +144,7 @@ def kill_often(processes, tmp_path: Path, kills: int, boundaries: int) -> None:
             reached = last
     print(f"{inside} of {kills} kills left a boundary half written")
     assert inside >= kills // 10, "too few kills hit a boundary between its first write and its last"
-    heard, said = processes.Pipe(duplex=False)
-    end = processes.Process(target=live, args=(bank, boundaries, said))
-    end.start()
+    end, _heard = start_life(processes, bank, boundaries)
     end.join(PATIENCE_S)
     assert end.exitcode == 0
     with open_bank(bank, write=False) as store:
