@@ -7,7 +7,7 @@ import pytest
 from sesa_core.training.run_folder import RunFolder
 from tests.flows.conftest import PATIENCE_S, boundaries, post, sesa, settings, started_sesa, wait_for
 
-pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * PATIENCE_S)]
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture(scope="session")
 def processes() -> ForkServerContext:
-    """Processes from a fork server that has imported what is slow and nothing of LanceDB, whose threads do not survive a fork."""
+    """Processes from a fork server that has imported what is slow, but not LanceDB itself: it starts a thread, and no thread survives a fork."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["great_expectations.expectations", "pandas", "wordllama", "tests.bank_support"])
+    context.set_forkserver_preload(["great_expectations.expectations", "lance_namespace", "pandas", "pyarrow", "wordllama", "tests.bank_support"])
     return context

@@ -99,6 +99,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.long
 def test_a_killed_driver_leaves_no_process_behind(policy_path, tmp_path):
     driver = subprocess.Popen(
         [sys.executable, "-c", KILLED_DRIVER, str(policy_path), str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE, text=True
