@@ -8,11 +8,13 @@ without a lexicon the question's entities are its capitalised, quoted and numeri
 import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.tables import Tombstone
-from sesa_core.cards.lesson import difference, gives_away, rendered_text, same_lesson, shared_keywords
+from sesa_core.cards.lesson import difference, gives_away, rendered_text, same_lesson, shared_keywords, subject, words
 from sesa_core.cards.schema import SkillCard
 from sesa_core.text.normalize import contains, normalize
 from sesa_core.text.tags import neutralise
@@ -118,14 +120,13 @@ class Known:
     """The lessons that a candidate must differ from; grows by `add` as candidates are taken. Used within one plan only."""
 
     threshold: float
-    cards: list[SkillCard]
-    vectors: np.ndarray  # (N, D)
+    held: Holding
     tombstones: Sequence[Tombstone] = ()
     tombstone_vectors: np.ndarray = field(default_factory=lambda: np.zeros((0, 0), np.float32))  # (M, D)
+    taken: list[tuple[SkillCard, np.ndarray]] = field(default_factory=list)
 
     def add(self, card: SkillCard, vector: np.ndarray) -> None:
-        self.cards.append(card)
-        self.vectors = np.vstack([self.vectors, vector[None]]) if len(self.vectors) else vector[None]
+        self.taken.append((card, vector))
 
     def duplicate_of(self, card: SkillCard, vector: np.ndarray) -> tuple[str, str, str] | None:
         """(rule, id, reason) of the lesson that the candidate repeats, None if it is a new one. Tombstones are asked first."""
@@ -134,14 +135,28 @@ class Known:
             reason = _tombstone_match(card, stone.card, float(near[i]), self.threshold)
             if reason is not None:
                 return "tombstoned", stone.tombstone_id, reason
-        near = _cosines(self.vectors, vector)
-        for i in np.lexsort((np.arange(len(near)), -near)):
-            other = self.cards[i]
+        for similarity, other in self._nearest(card, vector):
             if same_lesson(card, other):
                 return "duplicate", other.card_id, "the same subject and searches"
-            if near[i] >= self.threshold and difference(card, other) is None:
-                return "duplicate", other.card_id, f"cosine {near[i]:.3f}"
+            if similarity >= self.threshold and difference(card, other) is None:
+                return "duplicate", other.card_id, f"cosine {similarity:.3f}"
         return None
+
+    def _nearest(self, card: SkillCard, vector: np.ndarray) -> list[tuple[float, SkillCard]]:
+        """The cards that can be the same lesson, with their cosines, nearest first: near ones, and those of the same subject."""
+        near = _cosines(self.held.vectors, vector)
+        places = sorted({*np.flatnonzero(near >= self.threshold).tolist(), *self._of_subject.get(subject(card), ())})
+        found = list(zip(near[places].tolist(), self.held.at(places), strict=True))
+        found += [(float(_cosines(v[None], vector)[0]), other) for other, v in self.taken]
+        return sorted(found, key=lambda pair: -pair[0])
+
+    @cached_property
+    def _of_subject(self) -> dict[frozenset[str], list[int]]:
+        """Places of held cards by what `subject` says of them."""
+        places: dict[frozenset[str], list[int]] = {}
+        for i, trigger in enumerate(self.held.first_triggers()):
+            places.setdefault(words(trigger), []).append(i)
+        return places
 
 
 def _cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:

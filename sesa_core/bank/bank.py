@@ -143,7 +143,7 @@ class Bank:
     def records(self, at: At = None, *, vectors: bool = True, tombstones: bool = True) -> list[Record]:
         state = self.store.read_state(at)
         stones, graves = (state.tombstones, state.tombstone_vectors) if tombstones else ((), state.tombstone_vectors[:0])
-        return records_of(state.cards, state.vectors, stones, graves, keep_vectors=vectors)
+        return records_of(state.cards, state.cards.vectors, stones, graves, keep_vectors=vectors)
 
     def export(self, path: Path, at: At = None, *, form: str | None = None, vectors: bool = True, tombstones: bool = True) -> int:
         """Write cards and tombstones to a file that is not there yet; how many records."""

@@ -5,7 +5,7 @@ one pass with the same content: the first counts, the second is a duplicate of i
 """
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -13,6 +13,7 @@ from pydantic import ValidationError
 
 from sesa_core.bank.admission import Known, Lexicon, Refusal, injection, leak, open_tombstones
 from sesa_core.bank.failures import Settlement
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.quality import GateResult, check_candidates
 from sesa_core.bank.segment import SegmentCommit
 from sesa_core.bank.state import BankState
@@ -46,6 +47,11 @@ class Admission:
     def cards(self) -> list[SkillCard]:
         return [a.card for a in self.admitted]
 
+    @property
+    def vectors(self) -> dict[str, np.ndarray]:
+        """Card id -> vector (D,)."""
+        return {a.card.card_id: a.vector for a in self.admitted}
+
     def without(self, card_ids: Collection[str]) -> "Admission":
         """The same, with cards for which a full bank has no room refused instead; they leave no tombstone."""
         staying = tuple(a for a in self.admitted if a.card.card_id not in card_ids)
@@ -59,7 +65,7 @@ class Admission:
 
 def admit(
     state: BankState,
-    kept: Mapping[str, SkillCard],
+    kept: Holding,
     evicted: Sequence[Tombstone],
     settled: Settlement,
     commit: SegmentCommit,
@@ -70,7 +76,8 @@ def admit(
     if not drafted:
         return Admission(refused=tuple(refused))
     vectors = embedder.embed_cards([embedding_text(c) for c, _ in drafted])  # (C, D)
-    gate = check_candidates([c for c, _ in drafted], vectors, dimension=embedder.dimension)
+    candidates = Holding.of([c for c, _ in drafted], vectors)
+    gate = check_candidates(candidates.records(), candidates.vectors, dimension=embedder.dimension)
     if gate.whole:
         raise GateFailed("the candidates' gate could not do its work: " + "; ".join(f"{f.rule}: {f.value}" for f in gate.whole))
     known = _known(state, kept, evicted, commit, embedder)
@@ -134,19 +141,15 @@ def _card(reply: Distillation, failure: Failure, state: BankState, commit: Segme
     )
 
 
-def _known(
-    state: BankState, kept: Mapping[str, SkillCard], evicted: Sequence[Tombstone], commit: SegmentCommit, embedder: Embedder
-) -> Known:
+def _known(state: BankState, kept: Holding, evicted: Sequence[Tombstone], commit: SegmentCommit, embedder: Embedder) -> Known:
     """Every lesson that a candidate must differ from: the bank as it stays, and open tombstones, this boundary's included."""
-    place = {c.card_id: i for i, c in enumerate(state.cards)}
     blocking = open_tombstones(state.tombstones, state.boundary_id)
     stones = [state.tombstones[i] for i in blocking] + list(evicted)
-    buried = [state.tombstone_vectors[i] for i in blocking] + [state.vectors[place[t.card.card_id]] for t in evicted]
+    buried = [state.tombstone_vectors[i] for i in blocking] + [state.cards.vector(t.card.card_id) for t in evicted]
     threshold = commit.bank.dedup_threshold
     return Known(
         threshold=embedder.dedup_threshold if threshold is None else threshold,
-        cards=list(kept.values()),
-        vectors=state.vectors[[place[k] for k in kept]] if kept else np.zeros((0, embedder.dimension), np.float32),
+        held=kept,
         tombstones=stones,
         tombstone_vectors=np.stack(buried) if buried else np.zeros((0, embedder.dimension), np.float32),
     )

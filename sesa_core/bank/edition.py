@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from sesa_core.bank.plan import BoundaryPlan, passed
-from sesa_core.bank.quality import check_bank
+from sesa_core.bank.plan import BoundaryPlan, pass_gate
 from sesa_core.bank.rows import card_row, event_row, sizes
 from sesa_core.bank.segment import BoundaryReport
 from sesa_core.bank.state import BankState
@@ -55,21 +54,17 @@ class Edition:
 
 def plan_edition(state: BankState, edition: Edition, *, max_cards: int, dimension: int) -> BoundaryPlan:
     """What committing the edition will write. Raises GateFailed if the bank would be bad, UserError if it would be too full."""
-    vector = {c.card_id: v for c, v in zip(state.cards, state.vectors, strict=True)}
-    after = {c.card_id: c for c in state.cards if c.card_id not in edition.removed}
-    for card, its_vector in edition.cards:
-        after[card.card_id], vector[card.card_id] = card, its_vector
+    vectors = {card.card_id: vector for card, vector in edition.cards}
+    after = state.cards.after([card for card, _ in edition.cards], vectors, edition.removed)
     if len(after) > max_cards:
         raise UserError(f"the bank would hold {len(after)} cards and may hold {max_cards}: evict some first")
     withdrawn = set(edition.withdrawn.get("tombstones", ()))
     stones = {t.tombstone_id: t for t in state.tombstones if t.tombstone_id not in withdrawn}
     stones |= {t.tombstone_id: t for t, _ in edition.tombstones}
     buried = {t.card.card_id for t in stones.values() if t.lifted_boundary is None}
-    cards = [after[key] for key in sorted(after)]
     gates = ()
-    if cards:
-        matrix = np.stack([vector[c.card_id] for c in cards])
-        gates = (passed(check_bank(cards, matrix, dimension=dimension, max_cards=max_cards, tombstoned=buried)).as_json(),)
+    if len(after):
+        gates = (pass_gate(after, dimension=dimension, max_cards=max_cards, tombstoned=buried).as_json(),)
     report = BoundaryReport(
         boundary_id=state.boundary_id,
         kind=edition.kind,
@@ -77,7 +72,7 @@ def plan_edition(state: BankState, edition: Edition, *, max_cards: int, dimensio
         by=edition.person.by,
         why=edition.person.why,
         changed=tuple({"card_id": h.card_id, "change": h.kind} for h in edition.happenings if h.card_id),
-        cards=sizes(cards),
+        cards=sizes(after),
         gates=gates,
         **edition.report,
     )

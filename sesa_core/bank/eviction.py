@@ -7,9 +7,12 @@ what earlier passes wrote.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Iterable
+
+import numpy as np
 
 from sesa_core.bank.credit.uplift import harm_evidence
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.tables import CAP, Tombstone
 from sesa_core.cards.schema import Origin, SkillCard
 from sesa_core.config.models import BankSettings
@@ -20,7 +23,12 @@ _ROUNDING = 1e-9  # of weighted credits that should cancel
 
 def net_credit(card: SkillCard, settings: BankSettings) -> float:
     """What the card has earned: its net score under uniform credit, else the difference of its weighted credits."""
-    return card.net if settings.credit == "uniform" else card.credit_helpful - card.credit_hurt
+    gain, loss = _accounts(settings)
+    return getattr(card, gain) - getattr(card, loss)
+
+
+def _accounts(settings: BankSettings) -> tuple[str, str]:
+    return ("helpful_count", "hurt_count") if settings.credit == "uniform" else ("credit_helpful", "credit_hurt")
 
 
 def has_negative_score(card: SkillCard, settings: BankSettings) -> bool:
@@ -40,32 +48,36 @@ EVICTION_RULES: dict[str, Callable[[SkillCard, BankSettings], bool]] = {
 }
 
 
-def _movable(card: SkillCard, settings: BankSettings) -> bool:
-    return card.origin is not Origin.SEED and card.origin.value not in settings.keep_origins
+def _movable(cards: Holding, settings: BankSettings) -> np.ndarray:
+    """(N,) True for cards that may be made to leave."""
+    return ~np.isin(cards.column("origin").astype(str), [Origin.SEED.value, *settings.keep_origins])
 
 
-def harmful(cards: Iterable[SkillCard], settings: BankSettings) -> list[SkillCard]:
-    """The cards that the chosen rule finds harmful after at least `min_uses_to_evict` retrievals. Sorted by id."""
+def harmful(cards: Holding, settings: BankSettings) -> list[SkillCard]:
+    """The cards that the chosen rule finds harmful after at least `min_uses_to_evict` retrievals. Sorted by id.
+
+    No rule finds harm where the account shows no loss and the pooled uplift is not negative, so no other card is looked at.
+    """
+    gain, loss = (cards.column(name) for name in _accounts(settings))
+    suspect = (gain < loss) | (cards.column("uplift_sum") < 0)
+    tried = cards.column("retrieved_count") >= settings.min_uses_to_evict
     rule = EVICTION_RULES[settings.eviction]
-    tried = (c for c in cards if _movable(c, settings) and c.retrieved_count >= settings.min_uses_to_evict)
-    return sorted((c for c in tried if rule(c, settings)), key=lambda c: c.card_id)
+    return [c for c in cards.at(np.flatnonzero(suspect & tried & _movable(cards, settings))) if rule(c, settings)]
 
 
-def over_cap(cards: Collection[SkillCard], settings: BankSettings) -> list[SkillCard]:
+def over_cap(cards: Holding, settings: BankSettings) -> list[SkillCard]:
     """The cards that must leave so that at most `max_cards` remain: the lowest by net credit, or by uplift where that decides.
     Sorted by id."""
     excess = len(cards) - settings.max_cards
     if excess <= 0:
         return []
-
-    def rank(card: SkillCard) -> tuple[bool, float, int, str]:
-        if card.retrieved_count < settings.protected_uses:
-            return (True, -card.created_boundary, -card.created_step, card.card_id)
-        worth = card.uplift_mean if settings.eviction == CREDIBLE_UPLIFT else net_credit(card, settings)
-        return (False, worth, -card.hurt_count, card.card_id)
-
-    movable = sorted((c for c in cards if _movable(c, settings)), key=rank)
-    return sorted(movable[:excess], key=lambda c: c.card_id)
+    protected = cards.column("retrieved_count") < settings.protected_uses
+    gain, loss = (cards.column(name) for name in _accounts(settings))
+    worth = cards.column("uplift_mean") if settings.eviction == CREDIBLE_UPLIFT else gain - loss
+    first = np.where(protected, -cards.column("created_boundary"), worth)
+    second = np.where(protected, -cards.column("created_step"), -cards.column("hurt_count"))
+    order = np.lexsort((second, first, protected))  # equal ones stay in the order of their ids
+    return cards.at(sorted(order[_movable(cards, settings)[order]][:excess]))
 
 
 def tombstone(card: SkillCard, reason: str, boundary_id: int) -> Tombstone:

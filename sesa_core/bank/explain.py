@@ -33,12 +33,12 @@ def explain(store: BankStore, question: str, settings: BankSettings, at: At = No
     """Every card of the bank: the shown ones in their order, then the others, nearest first."""
     row = store.boundary(at)
     boundary = row.boundary_id if row is not None else None
-    cards, matrix = store.cards_and_vectors(boundary)
+    held = store.holding(boundary)
     shown = BankSnapshot.open(store, boundary, dataset=dataset).retrieve([question], **retrieval(settings))[0]
     places = {r.card.card_id: i for i, r in enumerate(shown, start=1)}
-    near, bonus, utility = BankSnapshot(cards, matrix, store.embedder, boundary).measure(question, settings.trigger_weight)
+    near, bonus, utility = BankSnapshot(held, held.vectors, store.embedder, boundary).measure(question, settings.trigger_weight)
     floor = store.embedder.floor if settings.floor is None else settings.floor
-    hits = [Hit(card, places.get(card.card_id), float(near[i]), float(bonus[i]), float(utility[i]), floor) for i, card in enumerate(cards)]
+    hits = [Hit(card, places.get(card.card_id), float(near[i]), float(bonus[i]), float(utility[i]), floor) for i, card in enumerate(held)]
     hits = [h if h.place else _left_out(h, dataset) for h in hits]
     return sorted(hits, key=lambda h: (h.place is None, h.place or 0, -h.near, h.card.card_id))
 

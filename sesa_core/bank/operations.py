@@ -14,6 +14,7 @@ import numpy as np
 from sesa_core.bank.admission import Known, injection, open_tombstones
 from sesa_core.bank.edition import Edition, Happening, Person
 from sesa_core.bank.eviction import tombstone
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.rows import evicted_entry
 from sesa_core.bank.state import BankState
 from sesa_core.cards.lesson import embedding_text
@@ -30,13 +31,13 @@ DESCRIPTION = (  # what a card is; every other field counts what it has done
 
 def find_card(state: BankState, card_id: str) -> tuple[SkillCard, np.ndarray]:
     """(card, vector (D,)). Raises UserError, saying so if the card was evicted."""
-    for card, vector in zip(state.cards, state.vectors, strict=True):
-        if card.card_id == card_id:
-            return card, vector
+    card = state.cards.get(card_id)
+    if card is not None:
+        return card, state.cards.vector(card_id)
     buried = next((t for t in reversed(state.tombstones) if t.card.card_id == card_id), None)
     if buried is not None:
         raise UserError(f"card {card_id} was evicted at boundary {buried.boundary_id} ({buried.reason}); restore it first")
-    raise UserError(unknown_card(card_id, [c.card_id for c in state.cards]))
+    raise UserError(unknown_card(card_id, state.cards.ids))
 
 
 def unknown_card(card_id: str, known: Sequence[str]) -> str:
@@ -79,7 +80,7 @@ def edit(
         vector = embedder.embed_cards([embedding_text(edited)])[0]
     if edited.content_hash != card.content_hash:
         refuse_unfit("edit", edited)
-        others = {c.content_hash: c.card_id for c in state.cards if c.card_id != card_id}
+        others = {content: other for content, other in state.cards.contents().items() if other != card_id}
         repeated = repetition(edited, vector, others, open_lessons(state, embedder, dedup_threshold))
         if repeated is not None:
             raise UserError(f"card {card_id} would say what {repeated[1]} says ({repeated[0]}: {repeated[2]})")
@@ -113,7 +114,7 @@ def restore_card(state: BankState, card_id: str, person: Person, *, keep_counter
     """Lift the tombstones of a card and bring it back with its counters at 0: a person gives it a new trial, and what had it
     evicted must not evict it again at the next boundary. Ledger and lifted tombstone go on knowing what it had done.
     """
-    if any(c.card_id == card_id for c in state.cards):
+    if state.cards.place(card_id) is not None:
         raise UserError(f"card {card_id} is in the bank: there is nothing to restore")
     stones = [
         (t, v)
@@ -125,9 +126,9 @@ def restore_card(state: BankState, card_id: str, person: Person, *, keep_counter
         raise UserError(unknown_card(card_id, buried).replace("in this bank", "among the tombstones"))
     newest, vector = max(stones, key=lambda pair: pair[0].boundary_id)
     card = newest.card if keep_counters else SkillCard(**{n: getattr(newest.card, n) for n in DESCRIPTION})
-    twin = next((c for c in state.cards if c.content_hash == card.content_hash), None)
+    twin = state.cards.contents().get(card.content_hash)
     if twin is not None:
-        raise UserError(f"card {twin.card_id} says what {card_id} said: there is nothing to restore")
+        raise UserError(f"card {twin} says what {card_id} said: there is nothing to restore")
     lifted = tuple((replace(t, lifted_boundary=state.boundary_id), v) for t, v in stones)
     happening = Happening(
         "restored",
@@ -153,8 +154,7 @@ def open_lessons(state: BankState, embedder: Embedder, dedup_threshold: float | 
     blocking = open_tombstones(state.tombstones, state.boundary_id)
     return Known(
         threshold=embedder.dedup_threshold if dedup_threshold is None else dedup_threshold,
-        cards=[],
-        vectors=np.zeros((0, embedder.dimension), np.float32),
+        held=Holding.of(()),
         tombstones=[state.tombstones[i] for i in blocking],
         tombstone_vectors=state.tombstone_vectors[blocking],
     )

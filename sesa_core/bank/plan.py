@@ -6,16 +6,15 @@ reply still credits uses, evicts and settles the queue.
 """
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
-
-import numpy as np
 
 from sesa_core.bank.candidates import Admission, Admitted, admit
 from sesa_core.bank.credit import CREDIT_RULES, Credit, apply_uses, outcome, use_key
 from sesa_core.bank.eviction import cap_tombstones, harmful, over_cap, tombstone
 from sesa_core.bank.failures import Settlement, settle
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.quality import GateResult, check_bank
 from sesa_core.bank.rows import added_entry, card_row, event_row, evicted_entry, sizes
 from sesa_core.bank.segment import BoundaryReport, SegmentCommit
@@ -52,48 +51,54 @@ class BoundaryPlan:
 
 @dataclass(frozen=True)
 class _Decisions:
-    """What was decided, before it becomes rows. `evicted` are the tombstones of this boundary."""
+    """What was decided, before it becomes rows. `evicted` are the tombstones of this boundary, `after` is the bank that it leaves."""
 
     credit: Credit
     evicted: tuple[Tombstone, ...]
     settled: Settlement
     admission: Admission
+    after: Holding
 
 
 def plan_boundary(state: BankState, commit: SegmentCommit, *, embedder: Embedder) -> BoundaryPlan:
     """What committing the segment will write. Raises GateFailed if the bank would be bad or a check could not run."""
-    boundary_id = state.boundary_id
-    credit = apply_uses({c.card_id: c for c in state.cards}, commit.evidence.uses, state.known_uses, CREDIT_RULES[commit.bank.credit])
-    kept = {c.card_id: credit.cards.get(c.card_id, c) for c in state.cards}
-    evicted = [tombstone(c, commit.bank.eviction, boundary_id) for c in harmful(kept.values(), commit.bank)]
-    for stone in evicted:
-        del kept[stone.card.card_id]
+    boundary_id, bank = state.boundary_id, commit.bank
+    used = state.cards.named({u.card_id for u in commit.evidence.uses})
+    credit = apply_uses(used, commit.evidence.uses, state.known_uses, CREDIT_RULES[bank.credit])
+    credited = state.cards.after(credit.cards.values())
+    evicted = [tombstone(c, bank.eviction, boundary_id) for c in harmful(credited, bank)]
+    kept = credited.after(removed={t.card.card_id for t in evicted})
     settled = settle(state.failures, commit.evidence.failures, commit.replies, commit.failed_attempts, commit.queue, boundary_id)
     admission = admit(state, kept, evicted, settled, commit, embedder)
-    capped = over_cap([*kept.values(), *admission.cards], commit.bank)
-    evicted += cap_tombstones([c for c in capped if c.card_id in kept], boundary_id)
-    decisions = _Decisions(credit, tuple(evicted), settled, admission.without({c.card_id for c in capped}))
+    full = kept.after(admission.cards, admission.vectors)
+    capped = over_cap(full, bank)
+    evicted += cap_tombstones([c for c in capped if kept.place(c.card_id) is not None], boundary_id)
+    out = {c.card_id for c in capped}
+    decisions = _Decisions(credit, tuple(evicted), settled, admission.without(out), full.after(removed=out))
     return _segment_plan(state, commit, decisions, embedder)
 
 
 def plan_start(state: BankState, cards: Sequence[SkillCard], *, embedder: Embedder, max_cards: int) -> BoundaryPlan:
     """Boundary 0: the cards that a run starts with (seeds, a warm start). Raises BankError for an id or content that is there twice."""
     named: dict[str, SkillCard] = {}
+    contents: dict[str, str] = {}
     for card in sorted(cards, key=lambda c: c.card_id):
-        twin = next((c for c in named.values() if c.content_hash == card.content_hash or c.card_id == card.card_id), None)
+        twin = card.card_id if card.card_id in named else contents.get(card.content_hash)
         if twin is not None:
-            raise BankError(f"cards {twin.card_id} and {card.card_id} of the start are the same (id or content)")
+            raise BankError(f"cards {twin} and {card.card_id} of the start are the same (id or content)")
+        contents[card.content_hash] = card.card_id
         named[card.card_id] = card.model_copy(update={"embedder": embedder.name, "run": card.run or state.run, "vector": ()})
     start = list(named.values())
     vectors = embedder.embed_cards([embedding_text(c) for c in start])  # (N, D)
-    gates = (passed(check_bank(start, vectors, dimension=embedder.dimension, max_cards=max_cards, tombstoned=())),) if start else ()
+    held = Holding.of(start, vectors)
+    gates = (pass_gate(held, dimension=embedder.dimension, max_cards=max_cards),) if start else ()
     admitted = [Admitted(c, v, "") for c, v in zip(start, vectors, strict=True)]
     report = BoundaryReport(
         boundary_id=state.boundary_id,
         kind="start",
         run=state.run,
         added=tuple(added_entry(a) for a in admitted),
-        cards=sizes(start),
+        cards=sizes(held),
         gates=tuple(g.as_json() for g in gates),
     )
     rows = tuple(card_row(a.card, a.vector) for a in admitted)
@@ -101,8 +106,9 @@ def plan_start(state: BankState, cards: Sequence[SkillCard], *, embedder: Embedd
     return BoundaryPlan(state.boundary_id, rows, (), (), ledger, (), report)
 
 
-def passed(gate: GateResult) -> GateResult:
-    """The gate itself. Raises GateFailed naming its first findings if it did not pass."""
+def pass_gate(cards: Holding, *, dimension: int, max_cards: int, tombstoned: Collection[str] = ()) -> GateResult:
+    """What the gate says of the bank that a boundary would leave. Raises GateFailed naming its first findings if it does not pass."""
+    gate = check_bank(cards.records(), cards.vectors, dimension=dimension, max_cards=max_cards, tombstoned=tombstoned)
     if not gate.passed:
         shown = "; ".join(f"{f.card_id or 'the bank'}: {f.rule} ({f.value})" for f in gate.findings[:5])
         raise GateFailed(f"the bank's quality gate stopped the boundary, nothing was written: {shown or 'not every check ran'}")
@@ -111,14 +117,12 @@ def passed(gate: GateResult) -> GateResult:
 
 def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions, embedder: Embedder) -> BoundaryPlan:
     """The rows of everything that was decided, once the gate has passed the bank that they lead to."""
-    admitted, evicted = decisions.admission.admitted, decisions.evicted
-    vector = {c.card_id: v for c, v in zip(state.cards, state.vectors, strict=True)} | {a.card.card_id: a.vector for a in admitted}
+    admitted, evicted, after = decisions.admission.admitted, decisions.evicted, decisions.after
     gone = {t.card.card_id for t in evicted}
-    after = [decisions.credit.cards.get(c.card_id, c) for c in state.cards if c.card_id not in gone] + decisions.admission.cards
     stones = {t.card.card_id for t in (*state.tombstones, *evicted) if t.lifted_boundary is None}
-    matrix = np.stack([vector[c.card_id] for c in after]) if after else np.zeros((0, embedder.dimension), np.float32)
-    gate = check_bank(after, matrix, dimension=embedder.dimension, max_cards=commit.bank.max_cards, tombstoned=stones)
-    gates = (passed(gate),) if after or state.cards else ()  # a bank that was empty and stays so has nothing to judge
+    gates: tuple[GateResult, ...] = ()
+    if len(after) or len(state.cards):  # a bank that was empty and stays so has nothing to judge
+        gates = (pass_gate(after, dimension=embedder.dimension, max_cards=commit.bank.max_cards, tombstoned=stones),)
     changed = [c for k, c in sorted(decisions.credit.cards.items()) if k not in gone] + decisions.admission.cards
     candidates_gate = decisions.admission.gate
     report = BoundaryReport(
@@ -138,9 +142,9 @@ def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions
     )
     return BoundaryPlan(
         boundary_id=state.boundary_id,
-        upserts=tuple(card_row(c, vector[c.card_id]) for c in changed),
+        upserts=tuple(card_row(c, after.vector(c.card_id)) for c in changed),
         removals=tuple(sorted(gone)),
-        tombstones=tuple(t.row(vector[t.card.card_id].tolist()) for t in evicted),
+        tombstones=tuple(t.row(state.cards.vector(t.card.card_id).tolist()) for t in evicted),
         events=tuple(_ledger(state.boundary_id, decisions, commit.bank.credit)),
         failures=tuple(_failure_rows(decisions)),
         report=report,

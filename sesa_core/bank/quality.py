@@ -4,14 +4,14 @@ Invariant: the gate cannot pass vacuously. An empty frame, an empty suite, a che
 raised: each of these fails as a row of its own. Edge case: optional columns are judged through derived ones that are never null.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
-from sesa_core.cards.schema import CATEGORIES, CardState, Origin, SkillCard
+from sesa_core.cards.schema import CATEGORIES, CardState, Origin
 
 REQUIRED = ("card_id", "content_hash", "category", "pattern", "common_confusion", "key_distinction", "origin", "state", "embedder")
 TEXTS = ("pattern", "common_confusion", "key_distinction")
@@ -55,42 +55,52 @@ class GateResult:
         return asdict(self) | {"findings": [asdict(f) for f in self.findings], "passed": self.passed}
 
 
-def _missing(row: dict[str, Any]) -> str:
-    """Names of the fields that must hold a value and do not."""
-    measured = (*COUNTERS, *WEIGHTS, "vector_norm")
-    empty = [n for n in REQUIRED if row[n] in (None, "")]
-    return ", ".join(empty + [n for n in measured if row[n] is None or not np.isfinite(row[n])])
-
-
-def _wrong_types(row: dict[str, Any]) -> str:
-    """Names of the fields whose values have another type than their column."""
-    typed = [(REQUIRED, str), (COUNTERS, int), (WEIGHTS, float)]
-    return ", ".join(n for names, kind in typed for n in names if row[n] is not None and type(row[n]) is not kind)
-
-
-def frame(cards: Sequence[SkillCard], vectors: np.ndarray) -> Any:
-    """A pandas frame of the cards, one row each, with derived columns in place of lists, vectors and optional values."""
+def frame(records: Any, vectors: np.ndarray) -> Any:
+    """What the suites look at: the columns of `records`, a pandas frame with one row a card and the columns of the `cards` table,
+    and derived ones in place of lists, vectors (N, D) and optional values."""
     import pandas as pd
 
-    rows = []
-    for card, vector in zip(cards, vectors, strict=True):
-        row = card.model_dump(mode="json", exclude={"vector", "trigger_keywords", "queries"}, warnings=False)
-        lengths = [len(row[n] or "") for n in TEXTS]
-        row |= {
-            "content_hash": card.content_hash,
-            "query_count": len(card.queries),
-            "keyword_count": len(card.trigger_keywords),
-            "longest_query": max((len(q) for q in card.queries), default=0),
-            "shortest_text": min(lengths),
-            "longest_text": max(lengths),
-            "vector_length": len(vector),
-            "vector_norm": float(np.linalg.norm(vector)),
-            "lowest_counter": min(row[n] for n in (*COUNTERS, *WEIGHTS)),
-            "credited_count": card.helpful_count + card.hurt_count,
-            "interval": 0 if card.valid_until_step is None else card.valid_until_step - card.valid_from_step,
-        }
-        rows.append(row | {"missing_fields": _missing(row), "wrong_types": _wrong_types(row)})
-    return pd.DataFrame(rows)
+    lengths = pd.concat([records[n].fillna("").str.len() for n in TEXTS], axis=1)
+    numbers = records[[*COUNTERS, *WEIGHTS]].astype(float)
+    norms = np.linalg.norm(vectors, axis=1)
+    empty = {n: (records[n].isna() | (records[n] == "")).astype(bool) for n in REQUIRED}
+    empty |= {n: ~np.isfinite(numbers[n]) for n in numbers.columns} | {"vector_norm": ~np.isfinite(norms)}
+    typed = [(REQUIRED, str), (COUNTERS, int), (WEIGHTS, float)]
+    odd = {n: _of_another_type(records[n], kind) for names, kind in typed for n in names}
+    derived = {
+        "query_count": records["queries"].map(len),
+        "keyword_count": records["trigger_keywords"].map(len),
+        "longest_query": records["queries"].map(lambda queries: max(map(len, queries), default=0)),
+        "shortest_text": lengths.min(axis=1),
+        "longest_text": lengths.max(axis=1),
+        "vector_length": vectors.shape[1],
+        "vector_norm": norms,
+        "lowest_counter": numbers.min(axis=1),
+        "credited_count": records["helpful_count"] + records["hurt_count"],
+        "interval": (records["valid_until_step"].astype(float) - records["valid_from_step"]).fillna(0),
+        "missing_fields": _names_where(empty, len(records)),
+        "wrong_types": _names_where(odd, len(records)),
+    }
+    return records[[*REQUIRED, *COUNTERS, *WEIGHTS]].assign(**derived)
+
+
+def _of_another_type(values: Any, kind: type) -> np.ndarray:
+    """(N,) True where a value is there and not of that type."""
+    import pandas as pd
+
+    if values.dtype == object:
+        return np.array([v is not None and type(v) is not kind for v in values], dtype=bool)
+    fits = {str: pd.api.types.is_string_dtype, int: pd.api.types.is_integer_dtype, float: pd.api.types.is_float_dtype}[kind]
+    return np.full(len(values), not fits(values.dtype))
+
+
+def _names_where(flags: Mapping[str, Any], count: int) -> np.ndarray:
+    """(N,) the names whose flag is up in that row, as one text; empty where none is."""
+    names, raised = list(flags), np.stack([np.asarray(f, dtype=bool) for f in flags.values()])
+    texts = np.full(count, "", dtype=object)
+    for i in np.flatnonzero(raised.any(axis=0)):
+        texts[i] = ", ".join(names[j] for j in np.flatnonzero(raised[:, i]))
+    return texts
 
 
 def _common_suite(dimension: int) -> list[Any]:
@@ -120,26 +130,25 @@ def _common_suite(dimension: int) -> list[Any]:
     ]
 
 
-def check_candidates(cards: Sequence[SkillCard], vectors: np.ndarray, *, dimension: int) -> GateResult:
-    """The gate before admission; a candidate with a finding is quarantined, a finding without a card stops the boundary."""
+def check_candidates(records: Any, vectors: np.ndarray, *, dimension: int) -> GateResult:
+    """The gate before admission (see `frame`): a candidate with a finding is quarantined, a finding without a card stops the
+    boundary."""
     import great_expectations.expectations as gxe
 
     suite = _common_suite(dimension)
     suite.append(gxe.ExpectColumnValuesToBeBetween(column="retrieved_count", min_value=0, max_value=0))
-    return run_suite("candidates", suite, frame(cards, vectors))
+    return run_suite("candidates", suite, frame(records, vectors))
 
 
-def check_bank(
-    cards: Sequence[SkillCard], vectors: np.ndarray, *, dimension: int, max_cards: int, tombstoned: Collection[str]
-) -> GateResult:
-    """The gate before the commit: over every card that the boundary would leave in the bank."""
+def check_bank(records: Any, vectors: np.ndarray, *, dimension: int, max_cards: int, tombstoned: Collection[str]) -> GateResult:
+    """The gate before the commit: over every card that the boundary would leave in the bank (see `frame`)."""
     import great_expectations.expectations as gxe
 
     suite = _common_suite(dimension)
     suite.append(gxe.ExpectTableRowCountToBeBetween(min_value=1, max_value=max_cards))
     if tombstoned:
         suite.append(gxe.ExpectColumnValuesToNotBeInSet(column="card_id", value_set=sorted(tombstoned)))
-    return run_suite("bank", suite, frame(cards, vectors))
+    return run_suite("bank", suite, frame(records, vectors))
 
 
 @lru_cache(maxsize=1)

@@ -21,8 +21,9 @@ Failures = Mapping[str, FailureRecord]
 
 def restore_to(state: BankState, then: BankState, failures: tuple[Failures, Failures], to: int, person: Person) -> Edition:
     """The edition that leads from `state` to `then`, the bank at boundary `to`; `failures` are all records (now, then) by id."""
-    cards = _differing(zip(then.cards, then.vectors, strict=True), zip(state.cards, state.vectors, strict=True), lambda c: c.card_id)
-    removed = tuple(sorted({c.card_id for c in state.cards} - {c.card_id for c in then.cards}))
+    held_then, held_now = (zip(s.cards, s.cards.vectors, strict=True) for s in (then, state))
+    cards = _differing(held_then, held_now, lambda c: c.card_id)
+    removed = tuple(sorted(set(state.cards.ids) - set(then.cards.ids)))
     buried_then = zip(then.tombstones, then.tombstone_vectors, strict=True)
     stones = _differing(buried_then, zip(state.tombstones, state.tombstone_vectors, strict=True), lambda t: t.tombstone_id)
     unburied = {t.tombstone_id for t in state.tombstones} - {t.tombstone_id for t in then.tombstones}

@@ -4,12 +4,13 @@ Pure. Invariant: an event's id follows from its kind, its card and its boundary,
 Edge case: an event that concerns no single card has an empty `card_id`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from sesa_core.bank.candidates import Admitted
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.tables import Tombstone, to_json
 from sesa_core.cards.schema import CardState, SkillCard
 
@@ -22,8 +23,8 @@ def card_row(card: SkillCard, vector: np.ndarray) -> dict[str, Any]:
     return card.row() | {"vector": vector.tolist()}
 
 
-def sizes(cards: Sequence[SkillCard]) -> dict[str, int]:
-    return {"total": len(cards), "active": sum(c.state is CardState.ACTIVE for c in cards)}
+def sizes(cards: Holding) -> dict[str, int]:
+    return {"total": len(cards), "active": int((cards.column("state") == CardState.ACTIVE).sum())}
 
 
 def added_entry(admitted: Admitted) -> dict[str, Any]:

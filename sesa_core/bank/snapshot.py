@@ -70,15 +70,15 @@ class BankSnapshot:
         only those valid at it."""
         row = store.boundary(at)
         bank_version = row.boundary_id if row is not None else None
-        cards, matrix = store.cards_and_vectors(bank_version)
+        held = store.holding(bank_version)
 
         def fits(card: SkillCard) -> bool:
             scoped = (task_family is None or card.task_family in ("", task_family)) and (dataset is None or card.dataset in ("", dataset))
             ended = step is not None and card.valid_until_step is not None and card.valid_until_step < step
             return card.state is CardState.ACTIVE and scoped and not ended
 
-        places = [i for i, c in enumerate(cards) if fits(c)]
-        return cls([cards[i] for i in places], matrix[places], store.embedder, bank_version)
+        places = [i for i, card in enumerate(held) if fits(card)]
+        return cls(held.at(places), held.vectors[places], store.embedder, bank_version)
 
     def __len__(self) -> int:
         return len(self.cards)

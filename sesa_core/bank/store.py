@@ -20,6 +20,7 @@ import lancedb
 import numpy as np
 import pyarrow as pa
 
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.lock import WriterLock
 from sesa_core.bank.migrations import check_version, migrated
 from sesa_core.bank.places import At, boundary_tag, find_boundary, run_slug
@@ -28,7 +29,7 @@ from sesa_core.bank.replies import Replies, quoted
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import KEYS, PENDING, PINNED, BoundaryRow, FailureRecord, Tombstone, schemas
 from sesa_core.bank.tags import Tags
-from sesa_core.cards.schema import SkillCard, card_from_row
+from sesa_core.cards.schema import SkillCard
 from sesa_core.embed.base import Embedder
 from sesa_core.errors import BankDamaged, BankError, BankIncompatible, MissingRun
 from sesa_core.judge.base import Distillation
@@ -223,14 +224,15 @@ class BankStore:
 
     def read_cards(self, at: At = None, *, vectors: bool = False) -> list[SkillCard]:
         """The cards of a boundary by id, whatever their state; their own `vector` stays empty unless asked for."""
-        return list(self.cards_and_vectors(at, fill=vectors)[0])
+        held = self.holding(at)
+        if not vectors:
+            return list(held)
+        return [c.model_copy(update={"vector": tuple(v.tolist())}) for c, v in zip(held, held.vectors, strict=True)]
 
-    def cards_and_vectors(self, at: At = None, *, fill: bool = False) -> tuple[tuple[SkillCard, ...], np.ndarray]:
-        """(cards by id, their vectors (N, D) float32)."""
+    def holding(self, at: At = None) -> Holding:
+        """The cards of a boundary and their vectors, each card read when somebody looks at it."""
         rows = self.pinned("cards", at)
-        bare = rows if fill else rows.drop_columns(["vector"])
-        with self._sound("cards", "holds a damaged card"):
-            return tuple(card_from_row(row) for row in bare.to_pylist()), self._matrix(rows)
+        return Holding(rows.drop_columns(["vector"]), self._matrix(rows), lambda: self._sound("cards", "holds a damaged card"))
 
     def read_tombstones(self, at: At = None) -> list[Tombstone]:
         """All tombstones of a boundary, lifted ones included, by id."""
@@ -270,14 +272,12 @@ class BankStore:
 
         With `at`, cards and tombstones are those of an earlier boundary.
         """
-        cards, vectors = self.cards_and_vectors(at)
         buried = self.pinned("tombstones", at)
         records = self._failures(self._matching("failures", "state", [PENDING]) + self._matching("failures", "failure_id", failure_ids))
         return BankState(
             last=self.last_boundary(),
             run=self.run,
-            cards=cards,
-            vectors=vectors,
+            cards=self.holding(at),
             tombstones=tuple(self._tombstones(buried)),
             tombstone_vectors=self._matrix(buried),
             failures={r.failure.failure_id: r for r in records},

@@ -99,12 +99,17 @@ def difference(left: SkillCard, right: SkillCard) -> str | None:
     return "negation" if negated != other_negated else None
 
 
+def subject(card: SkillCard) -> frozenset[str]:
+    """What the card is about: the words of its first trigger. Equal for cards that are the `same_lesson`."""
+    return words(card.trigger_keywords[0])
+
+
 def same_lesson(left: SkillCard, right: SkillCard) -> bool:
     """Same first trigger and searches, with no difference in a number or a negation: no vector is needed to see it.
 
     The category does not count: one failure's missed step is the next one's misread passage, and the advice is the same.
     """
-    if words(left.trigger_keywords[0]) != words(right.trigger_keywords[0]):
+    if subject(left) != subject(right):
         return False
     searches = ({_search_words(q) for q in card.queries} for card in (left, right))
     return next(searches) == next(searches) and difference(left, right) is None

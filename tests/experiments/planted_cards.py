@@ -19,6 +19,7 @@ from sesa_core.bank.credit import CREDIT_RULES, apply_uses, credited
 from sesa_core.bank.credit.uplift import harm_evidence
 from sesa_core.bank.eviction import harmful, tombstone
 from sesa_core.bank.failures import settle
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.segment import SegmentCommit
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import Tombstone
@@ -83,7 +84,7 @@ def run_rule(world: World, settings: BankSettings) -> Fates:
         steps = range(segment * STEPS_PER_SEGMENT, (segment + 1) * STEPS_PER_SEGMENT)
         uses = [play.use for step in steps for play in world.play(present, step, settings.withhold)]
         cards |= apply_uses(cards, uses, (), CREDIT_RULES[settings.credit]).cards
-        for card in harmful(cards.values(), settings):
+        for card in harmful(Holding.of(cards.values()), settings):
             stones.append(tombstone(card, settings.eviction, segment + 1))
             del cards[card.card_id]
     left_at = {t.card.card_id: t.card.retrieved_count for t in stones}
@@ -105,10 +106,10 @@ def offer_again(fates: Fates, world: World, cards: dict, stones: Sequence[Tombst
         replies.append(Distillation(name, "prompt", "model", ReplyState.OK, draft, "{}", Usage(0, 0, 0.0, 0.0), ""))
     kept = [c for _, c in sorted(cards.items())]
     vectors, buried = (embedder().embed_cards([embedding_text(c) for c in group]) for group in (kept, [s.card for s in stones]))
-    state = BankState(None, "planted", tuple(kept), vectors, tuple(stones), buried)
+    state = BankState(None, "planted", Holding.of(kept, vectors), tuple(stones), buried)
     commit = SegmentCommit(SEGMENTS, 1, SegmentEvidence(SEGMENTS, 1), replies, bank=settings)
     settled = settle({}, failures, replies, {}, commit.queue.model_copy(update={"capacity": len(failures)}), 0)
-    result = admit(state, {c.card_id: c for c in kept}, [], settled, commit, embedder())
+    result = admit(state, state.cards, [], settled, commit, embedder())
     admitted = [a.failure_id.startswith("again/") for a in result.admitted]
     fates.offered, fates.readmitted = len(again), sum(admitted)
     fates.refused = sum(r.rule == "tombstoned" and r.failure_id.startswith("again/") for r in result.refused)

@@ -1,4 +1,4 @@
-"""What takes minutes beside whole runs: a deployment and its Retry, and the recipes of the shipped world and policy."""
+"""What takes minutes beside whole runs: a deployment and its Retry, and the recipe of the shipped world."""
 
 import json
 import os
@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from sesa_core.policy.loading import load_policy, load_tokenizer, resolve_policy_path
 from sesa_core.training.run_folder import RunFolder
 from sesa_core.world.build import WORDNET
 from sesa_core.world.load import SHIPPED
@@ -72,13 +71,6 @@ def test_a_retry_goes_on_with_the_run_that_its_flow_run_began(prefect_server, tm
         wait_for(lambda: state()[1] == "COMPLETED")
     assert [p.name for p in run.path.parent.glob("*/config.yaml")] == ["config.yaml"], "one flow run, one run"
     assert run.report()["segments"] == 1
-
-
-def test_the_warm_start_recipe_makes_a_policy_that_loads(tmp_path):
-    done = sesa("warmstart", "--out", tmp_path / "policy", "--steps", "2")
-    assert done.returncode == 0, done.stderr
-    path = resolve_policy_path(str(tmp_path / "policy"))
-    assert load_policy(path).config.vocab_size == len(load_tokenizer(path))
 
 
 @pytest.mark.skipif(not WORDNET.exists(), reason="WordNet is not installed on this machine")

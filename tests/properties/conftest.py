@@ -8,7 +8,8 @@ import pytest
 
 @pytest.fixture(scope="session")
 def processes() -> ForkServerContext:
-    """Processes from a fork server that has imported what is slow, but not LanceDB itself: it starts a thread, and no thread survives a fork."""
+    """Processes from a fork server that has imported what is slow, but not LanceDB itself: no thread survives a fork, and it starts one."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["great_expectations.expectations", "lance_namespace", "pandas", "pyarrow", "wordllama", "tests.bank_support"])
+    slow = ["great_expectations.expectations", "lance_namespace", "pandas", "pyarrow", "wordllama"]
+    context.set_forkserver_preload([*slow, "tests.bank_support"])
     return context

@@ -43,7 +43,7 @@ def take_in(
     stones = _new_stones(state, [r for r in records if r.burial is not None], {c.card.card_id for c in fresh}, skipped)
     vectors, embedded = _vectors([*fresh, *stones], embedder)
     cards, refused = [], []
-    buried, present = open_lessons(state, embedder, dedup_threshold), {c.content_hash: c.card_id for c in state.cards}
+    buried, present = open_lessons(state, embedder, dedup_threshold), state.cards.contents()
     for record, vector in zip(fresh, vectors[: len(fresh)], strict=True):
         card = record.card.model_copy(update={"vector": (), "embedder": embedder.name, "run": record.card.run or state.run})
         known = repetition(card, vector, present, buried)
@@ -78,7 +78,7 @@ def _of_bank(stone: Tombstone, embedder: Embedder) -> Tombstone:
 
 def _new_cards(state: BankState, records: Sequence[Record]) -> tuple[list[Record], Counter[str]]:
     """Cards whose id the bank does not have, the first of those that say the same."""
-    ids, contents, skipped = {c.card_id for c in state.cards}, set(), Counter()
+    ids, contents, skipped = set(state.cards.ids), set(), Counter()
     buried = {t.card.card_id for t in state.tombstones if t.lifted_boundary is None}
     fresh = []
     for record in sorted(records, key=lambda r: r.card.card_id):
@@ -96,7 +96,7 @@ def _new_cards(state: BankState, records: Sequence[Record]) -> tuple[list[Record
 
 def _new_stones(state: BankState, records: Sequence[Record], entering: set[str], skipped: Counter[str]) -> list[Record]:
     """Tombstones that the bank does not have. One that still stands yields to a card of its id that lives or enters."""
-    known, living = {t.tombstone_id for t in state.tombstones}, {c.card_id for c in state.cards} | entering
+    known, living = {t.tombstone_id for t in state.tombstones}, entering.union(state.cards.ids)
     fresh = []
     for record in sorted(records, key=lambda r: r.burial.tombstone_id):
         if record.burial.tombstone_id in known:

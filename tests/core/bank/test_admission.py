@@ -5,6 +5,7 @@ import pytest
 
 from sesa_core.bank.admission import Known, Lexicon, injection, leak, spans
 from sesa_core.bank.eviction import tombstone
+from sesa_core.bank.holding import Holding
 from sesa_core.cards.lesson import embedding_text
 from tests.bank_support import card, embedder, failure
 
@@ -19,7 +20,7 @@ def vectors(*cards) -> np.ndarray:
 
 def known(cards=(), buried=()) -> Known:
     stones = [tombstone(c, "net_score", 3) for c in buried]
-    return Known(embedder().dedup_threshold, list(cards), vectors(*cards), stones, vectors(*buried))
+    return Known(embedder().dedup_threshold, Holding.of(cards, vectors(*cards)), stones, vectors(*buried))
 
 
 def verdict(candidate, cards=(), buried=()):
@@ -153,7 +154,7 @@ def test_a_buried_lesson_stays_out_by_its_subject_and_searches():
 def test_a_buried_lesson_stays_out_by_category_and_most_keywords_however_far_its_vector():
     buried = card("anthem", trigger_keywords=("anthem", "song", "hymn", "a tune for marching"), pattern="Zinc, alloys and metallurgy.")
     reworded = {"card_id": "again", "trigger_keywords": ("song", "anthem", "hymn", "lyrics"), "pattern": "Poems, verses and rhymes."}
-    lessons = Known(2.0, [], vectors(), [tombstone(buried, "net_score", 3)], vectors(buried))  # no vector reaches 2
+    lessons = Known(2.0, Holding.of(()), [tombstone(buried, "net_score", 3)], vectors(buried))  # no vector reaches 2
     same, elsewhere = card("anthem", **reworded), card("anthem", **reworded, category="temporal")
     assert lessons.duplicate_of(same, vectors(same)[0])[2] == "the same category and most keywords"
     assert lessons.duplicate_of(elsewhere, vectors(elsewhere)[0]) is None

@@ -4,8 +4,10 @@ import math
 
 import pytest
 
+from sesa_core.bank import eviction
 from sesa_core.bank.credit.uplift import harm_evidence, upper_bound
-from sesa_core.bank.eviction import EVICTION_RULES, harmful, over_cap, tombstone
+from sesa_core.bank.eviction import EVICTION_RULES, tombstone
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.plan import plan_boundary
 from sesa_core.bank.state import BankState
 from sesa_core.cards.lesson import embedding_text
@@ -13,10 +15,14 @@ from sesa_core.cards.schema import CardState, Origin
 from sesa_core.config.load import load_config
 from sesa_core.config.models import BankSettings
 from sesa_core.errors import ConfigError
+from sesa_core.rng import stream
 from tests.bank_support import card, draft, embedder, failure, reply, segment_commit, use
 
 PUBLISHED = BankSettings(credit="uniform", eviction="net_score", max_cards=3, min_uses_to_evict=3, protected_uses=3)
 CREDIBLE = PUBLISHED.model_copy(update={"credit": "contrastive", "eviction": "credible_uplift", "eviction_confidence": 0.98})
+
+
+UPLIFT = ("uplift_n", "uplift_weight", "uplift_sum", "uplift_chance", "uplift_squares", "uplift_mean")
 
 
 def used(card_id: str, helpful: int, hurt: int, neutral: int = 0, **fields):
@@ -29,6 +35,14 @@ def measured(card_id: str, difference: float, problems: int, **fields):
     sums |= {"uplift_chance": problems * 4 / 7, "uplift_squares": problems * (2 * difference) ** 2}
     sums |= {"uplift_mean": sums["uplift_sum"] / (4 + 2 * problems)}
     return used(card_id, 0, 0, problems, **sums, **fields)
+
+
+def harmful(cards, settings):
+    return eviction.harmful(Holding.of(cards), settings)
+
+
+def over_cap(cards, settings):
+    return eviction.over_cap(Holding.of(cards), settings)
 
 
 def ids(cards) -> list[str]:
@@ -128,11 +142,25 @@ def test_under_the_default_rules_a_harmful_card_leaves_at_the_boundary_and_its_l
     start = (card("anthem"), card("climate"))
     vectors = embedder().embed_cards([embedding_text(c) for c in start])
     again = segment_commit(bank=BankSettings(), uses=uses, failures=[failure("f", "climate")], replies=[reply("f", draft("climate"))])
-    plan = plan_boundary(BankState(None, "r", start, vectors), again, embedder=embedder())
+    plan = plan_boundary(BankState(None, "r", Holding.of(start, vectors)), again, embedder=embedder())
     assert plan.removals == ("card-climate",)
     assert [(e["reason"], e["uplift_n"], e["uplift_mean"], e["net"]) for e in plan.report.evicted] == [("credible_uplift", 6, -6 / 16, 6)]
     assert [(r["rule"], r["other"]) for r in plan.report.refused] == [("tombstoned", "card-climate@0")]
     assert [(row["card_id"], row["hurt_count"], row["uplift_n"]) for row in plan.upserts] == [("card-anthem", 6, 6)]
+
+
+@pytest.mark.parametrize("settings", [PUBLISHED, CREDIBLE, PUBLISHED.model_copy(update={"credit": "similarity"})])
+def test_a_card_that_is_not_looked_at_would_not_have_been_found_harmful(settings):
+    rng = stream(0, "suspects")
+    cards = []
+    for i in range(400):
+        helpful, hurt, neutral = (int(n) for n in rng.integers(0, 6, size=3))
+        credit = {"credit_helpful": float(rng.random()), "credit_hurt": float(rng.random())}
+        uplift = {n: getattr(measured("x", float(rng.uniform(-1, 1)), int(rng.integers(0, 30))), n) for n in UPLIFT}
+        cards.append(used(f"card-{i:03d}", helpful, hurt, neutral, **credit, **uplift))
+    tried = [c for c in cards if c.retrieved_count >= 3]
+    expected = [c.card_id for c in tried if EVICTION_RULES[settings.eviction](c, settings)]
+    assert ids(harmful(cards, settings)) == expected and 20 < len(expected) < 380
 
 
 def test_every_rule_of_the_settings_is_there():

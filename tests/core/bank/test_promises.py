@@ -14,6 +14,7 @@ from flows.composition import first_cards, judge_endpoint, refuse_bank_of_anothe
 from sesa_core.bank.bank import Bank
 from sesa_core.bank.boundary import commit_segment, initialise
 from sesa_core.bank.credit import CREDIT_RULES, credited
+from sesa_core.bank.holding import Holding
 from sesa_core.bank.plan import plan_boundary
 from sesa_core.bank.queue import PendingFailure, fit
 from sesa_core.bank.snapshot import BankSnapshot
@@ -40,7 +41,7 @@ def bank(tmp_path):
 
 
 def in_memory(*cards) -> BankState:
-    return BankState(None, "r", cards, embedder().embed_cards([embedding_text(c) for c in cards]))
+    return BankState(None, "r", Holding.of(cards, embedder().embed_cards([embedding_text(c) for c in cards])))
 
 
 def test_eviction_leaves_nothing__tombstones_in_dedup(bank):
