@@ -54,6 +54,7 @@ def test_a_retry_goes_on_with_the_run_that_its_flow_run_began(prefect_server, tm
     few = ["evaluation.questions=1", "evaluation.arms=[off]", "selfplay.segments=1"]
     form = {"runs_dir": str(tmp_path / "runs"), "overrides": [*SMALL, *few]}
     prefect("work-pool", "create", "sesa", "--type", "process", **at)
+    prefect("work-queue", "create", "training", "--pool", "sesa", "--limit", "1", **at)
     prefect("deploy", "--all", "--no-prompt", "--prefect-file", "deployments/prefect.yaml", **at)
     prefect("deployment", "run", "train/train", "--params", json.dumps({"form": form}), **at)
 
