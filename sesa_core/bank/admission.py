@@ -21,6 +21,8 @@ from sesa_core.text.tags import neutralise
 from sesa_core.types import Failure
 
 MOST_KEYWORDS = 0.5  # above this share of common triggers a tombstone of the same category speaks of the same lesson
+_DIGITS = 6  # of a cosine
+_LAST_DIGIT = 10.0**-_DIGITS
 _QUOTED = re.compile(r"[\"\u201c\u2018']([^\"\u201c\u201d\u2018\u2019']{2,})[\"\u201d\u2019'](?!\w)")
 _CAPITALISED = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:\s+(?:(?:of|the|de|la|von|van|and)\s+)?[A-Z0-9][\w'\u2019.-]*)*")
 _NUMERIC = re.compile(r"(?<![\w.])\d[\d.,:]*\d|(?<![\w.])\d(?!\w)")
@@ -144,9 +146,10 @@ class Known:
 
     def _nearest(self, card: SkillCard, vector: np.ndarray) -> list[tuple[float, SkillCard]]:
         """The cards that can be the same lesson, with their cosines, nearest first: near ones, and those of the same subject."""
-        near = _cosines(self.held.vectors, vector)
-        places = sorted({*np.flatnonzero(near >= self.threshold).tolist(), *self._of_subject.get(subject(card), ())})
-        found = list(zip(near[places].tolist(), self.held.at(places), strict=True))
+        rough = self.held.vectors @ vector if len(self.held) else np.zeros(0)
+        near = np.flatnonzero(rough >= self.threshold - _LAST_DIGIT).tolist()
+        places = sorted({*near, *self._of_subject.get(subject(card), ())})
+        found = list(zip(np.round(rough[places], _DIGITS).tolist(), self.held.at(places), strict=True))
         found += [(float(_cosines(v[None], vector)[0]), other) for other, v in self.taken]
         return sorted(found, key=lambda pair: -pair[0])
 
@@ -161,7 +164,7 @@ class Known:
 
 def _cosines(matrix: np.ndarray, vector: np.ndarray) -> np.ndarray:
     """(N,) rounded, so that equal inputs compare equal in any order."""
-    return np.round(matrix @ vector, 6) if len(matrix) else np.zeros(0, np.float32)
+    return np.round(matrix @ vector, _DIGITS) if len(matrix) else np.zeros(0, np.float32)
 
 
 def _tombstone_match(card: SkillCard, buried: SkillCard, near: float, threshold: float) -> str | None:

@@ -100,7 +100,8 @@ class Holding(Sequence[SkillCard]):
         new, vectors = {c.card_id: c for c in changed}, vectors or {}
         if not new and not removed:
             return self
-        kept = np.array([i for i, card_id in enumerate(self.ids) if card_id not in new and card_id not in removed], dtype=np.int64)
+        gone = [self._places[card_id] for card_id in {*new, *removed} if card_id in self._places]
+        kept = np.delete(np.arange(len(self)), gone)
         rows = pa.concat_tables([self.rows.take(kept), _table(list(new.values()))])
         own = [vectors[card_id] if card_id in vectors else self.vector(card_id) for card_id in new]
         matrix = self.vectors[kept]

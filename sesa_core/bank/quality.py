@@ -13,8 +13,9 @@ import numpy as np
 
 from sesa_core.cards.schema import CATEGORIES, CardState, Origin
 
-REQUIRED = ("card_id", "content_hash", "category", "pattern", "common_confusion", "key_distinction", "origin", "state", "embedder")
-TEXTS = ("pattern", "common_confusion", "key_distinction")
+TEXTS = ("pattern", "common_confusion", "key_distinction")  # judged by what is derived from them
+SHORT = ("card_id", "content_hash", "category", "origin", "state", "embedder")
+REQUIRED = (*SHORT, *TEXTS)
 COUNTERS = ("retrieved_count", "helpful_count", "hurt_count", "uplift_n")
 WEIGHTS = (
     *("credit_helpful", "credit_hurt", "recent_retrieved", "recent_helpful", "recent_hurt"),
@@ -68,9 +69,9 @@ def frame(records: Any, vectors: np.ndarray) -> Any:
     typed = [(REQUIRED, str), (COUNTERS, int), (WEIGHTS, float)]
     odd = {n: _of_another_type(records[n], kind) for names, kind in typed for n in names}
     derived = {
-        "query_count": records["queries"].map(len),
-        "keyword_count": records["trigger_keywords"].map(len),
-        "longest_query": records["queries"].map(lambda queries: max(map(len, queries), default=0)),
+        "query_count": np.fromiter(map(len, records["queries"]), np.int64, len(records)),
+        "keyword_count": np.fromiter(map(len, records["trigger_keywords"]), np.int64, len(records)),
+        "longest_query": np.array([max(map(len, queries), default=0) for queries in records["queries"]], dtype=np.int64),
         "shortest_text": lengths.min(axis=1),
         "longest_text": lengths.max(axis=1),
         "vector_length": vectors.shape[1],
@@ -81,7 +82,7 @@ def frame(records: Any, vectors: np.ndarray) -> Any:
         "missing_fields": _names_where(empty, len(records)),
         "wrong_types": _names_where(odd, len(records)),
     }
-    return records[[*REQUIRED, *COUNTERS, *WEIGHTS]].assign(**derived)
+    return records[[*SHORT, *COUNTERS, *WEIGHTS]].assign(**derived)
 
 
 def _of_another_type(values: Any, kind: type) -> np.ndarray:
@@ -109,7 +110,7 @@ def _common_suite(dimension: int) -> list[Any]:
 
     between, in_set = gxe.ExpectColumnValuesToBeBetween, gxe.ExpectColumnValuesToBeInSet
     return [
-        gxe.ExpectTableColumnsToMatchSet(column_set=sorted({*REQUIRED, *COUNTERS, *WEIGHTS}), exact_match=False),
+        gxe.ExpectTableColumnsToMatchSet(column_set=sorted({*SHORT, *COUNTERS, *WEIGHTS}), exact_match=False),
         in_set(column="missing_fields", value_set=[""]),
         in_set(column="wrong_types", value_set=[""]),
         gxe.ExpectColumnValuesToBeUnique(column="card_id"),

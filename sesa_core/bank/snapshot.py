@@ -18,6 +18,7 @@ from sesa_core.text.normalize import tokens
 
 PRIOR_USES = 4.0  # uses without effect that every card is taken to have had
 _ROUND = 6  # decimals of a similarity
+_FEW = 32  # cards that are ranked exactly before anybody asks for more
 _ROUGH = 1e-4  # more than a float32 product can be off
 
 
@@ -123,7 +124,7 @@ class BankSnapshot:
             if exclude_sources is not None:
                 allowed &= self._of_other_problems(question, exclude_sources[i])
             answers = forbidden_answers[i] if forbidden_answers is not None else ()
-            found.append(self._first(self._ranked(vectors[i], allowed, bonus, floor, utility_weight), top_k, answers))
+            found.append(self._first(self._ranked(vectors[i], rough[i], allowed, bonus, floor, utility_weight), top_k, answers))
         return found
 
     def _of_other_problems(self, question: str, sources: Collection[str]) -> np.ndarray:
@@ -144,14 +145,29 @@ class BankSnapshot:
         return bonus
 
     def _ranked(
-        self, vector: np.ndarray, allowed: np.ndarray, bonus: np.ndarray, floor: float, utility_weight: float
+        self, vector: np.ndarray, rough: np.ndarray, allowed: np.ndarray, bonus: np.ndarray, floor: float, utility_weight: float
     ) -> Iterator[tuple[int, float]]:
-        """(place, similarity) of allowed cards, best first; cards are sorted by id, so a stable sort breaks ties by id."""
-        places = np.flatnonzero(allowed)
+        """(place, similarity) of allowed cards, best first; cards are sorted by id, so a stable sort breaks ties by id.
+
+        The exact cosines of the first few decide whom they must; those of the others are only worked out if somebody asks on.
+        """
+        places, worth = np.flatnonzero(allowed), bonus + utility_weight * self._utility
+        if len(places) > 2 * _FEW:
+            guess = rough[places] + worth[places]
+            bar = np.partition(guess, -_FEW)[-_FEW]
+            first = self._exactly_ranked(vector, places[guess >= bar - 2 * _ROUGH], bonus, floor, worth)
+            ahead = [(place, near) for place, near in first if near + worth[place] >= bar - _ROUGH]  # of everybody else
+            yield from ahead
+            places = np.setdiff1d(places, [place for place, _ in ahead])
+        yield from self._exactly_ranked(vector, places, bonus, floor, worth)
+
+    def _exactly_ranked(
+        self, vector: np.ndarray, places: np.ndarray, bonus: np.ndarray, floor: float, worth: np.ndarray
+    ) -> Iterator[tuple[int, float]]:
         near = self._exact(vector, places)
         kept = near + bonus[places] >= floor
         places, near = places[kept], near[kept]
-        order = np.argsort(-(near + bonus[places] + utility_weight * self._utility[places]), kind="stable")
+        order = np.argsort(-(near + worth[places]), kind="stable")
         return zip(places[order].tolist(), near[order].tolist(), strict=True)
 
     def _first(self, ranked: Iterator[tuple[int, float]], top_k: int, answers: Sequence[str]) -> tuple[RetrievedCard, ...]:

@@ -67,9 +67,10 @@ def test_a_retry_goes_on_with_the_run_that_its_flow_run_began(prefect_server, tm
     with worker(tmp_path / "worker.txt", **at):
         wait_for(lambda: list(run.path.glob("segments/00001/attempt-1")))
         os.kill(process_of(flow_run), signal.SIGKILL)
-        wait_for(lambda: state()[1] == "CRASHED")
-        prefect("flow-run", "retry", flow_run, **at)
-        wait_for(lambda: state()[1] == "COMPLETED")
+        while state()[1] != "COMPLETED":  # a worker reports a crash twice, and its second report takes back a Retry that came between
+            wait_for(lambda: state()[1] in ("CRASHED", "COMPLETED"))
+            if state()[1] == "CRASHED":
+                prefect("flow-run", "retry", flow_run, **at)
     assert [p.name for p in run.path.parent.glob("*/config.yaml")] == ["config.yaml"], "one flow run, one run"
     assert run.report()["segments"] == 1
 

@@ -8,6 +8,7 @@ import pytest
 from sesa_core.bank.snapshot import PRIOR_USES, BankSnapshot, utility
 from sesa_core.cards.lesson import embedding_text
 from sesa_core.cards.schema import SkillCard
+from sesa_core.rng import stream
 from tests.bank_support import SECTION, card, embedder, question
 
 CARDS = sorted((card(r) for r in SECTION), key=lambda c: c.card_id)
@@ -99,6 +100,21 @@ def test_neither_batch_nor_order_changes_what_is_found():
     together = snapshot().retrieve(questions, top_k=3, floor=0.1)
     assert snapshot().retrieve(questions[::-1], top_k=3, floor=0.1)[::-1] == together
     assert [snapshot().retrieve([q], top_k=3, floor=0.1)[0] for q in questions] == together
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 40, 500])
+def test_in_a_large_bank_the_first_are_those_of_a_full_sort(top_k):
+    """With ties by the dozen, weights that overturn the cosine, and a floor that many miss."""
+    rng = stream(0, "large bank")
+    cards = [card("anthem", card_id=f"card-{i:03d}", retrieved_count=9, helpful_count=int(rng.integers(10))) for i in range(400)]
+    matrix = rng.standard_normal((40, 256))[rng.integers(40, size=400)] + embedder().embed_questions([ASKED])[0] * 20
+    matrix = (matrix / np.linalg.norm(matrix, axis=1, keepdims=True)).astype(np.float32)
+    near = np.round((matrix.astype(np.float64) * embedder().embed_questions([ASKED])[0].astype(np.float64)).sum(axis=1), 6)
+    floor = float(np.median(near))
+    rank = near + 0.3 * np.array([utility(c) for c in cards])
+    order = [i for i in np.lexsort((np.arange(400), -rank)) if near[i] >= floor][:top_k]
+    found = BankSnapshot(cards, matrix, embedder(), 0).retrieve([ASKED], top_k=top_k, floor=floor, utility_weight=0.3)[0]
+    assert ids(found) == [cards[i].card_id for i in order]
 
 
 def test_utility_is_shrunk_and_moves_the_rank_only_when_weighted():
