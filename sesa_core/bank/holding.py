@@ -4,6 +4,7 @@ Invariant: rows are sorted by card id, and row i of `vectors` belongs to row i o
 another. Edge case: a damaged row is found by whoever reads that card, not before; `verification` reads them all.
 """
 
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, overload
@@ -101,14 +102,18 @@ class Holding(Sequence[SkillCard]):
         if not new and not removed:
             return self
         gone = [self._places[card_id] for card_id in {*new, *removed} if card_id in self._places]
-        kept = np.delete(np.arange(len(self)), gone)
-        rows = pa.concat_tables([self.rows.take(kept), _table(list(new.values()))])
-        own = [vectors[card_id] if card_id in vectors else self.vector(card_id) for card_id in new]
-        matrix = self.vectors[kept]
+        kept, names = np.delete(np.arange(len(self)), gone), sorted(new)
+        own = [vectors[name] if name in vectors else self.vector(name) for name in names]
+        ids = [self.ids[i] for i in kept]
+        order = np.insert(kept, [bisect_left(ids, name) for name in names], np.arange(len(names)) + len(self))
+        rows = pa.concat_tables([self.rows, _table([new[name] for name in names])]).take(order)
+        held = order < len(self)
+        matrix = np.empty((len(order), own[0].shape[0] if own else self.vectors.shape[1]), np.float32)
+        if held.any():
+            matrix[held] = self.vectors[order[held]]
         if own:
-            matrix = np.concatenate([matrix, np.stack(own)]) if len(kept) else np.stack(own)
-        order = pc.sort_indices(rows["card_id"])
-        result = Holding(rows.take(order), matrix[order.to_numpy()], self._guard)
+            matrix[~held] = own
+        result = Holding(rows, matrix, self._guard)
         read = {self.ids[i]: card for i, card in self._read.items() if self.ids[i] not in removed} | new
         result._read = {result._places[card_id]: card for card_id, card in read.items()}
         return result
