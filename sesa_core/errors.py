@@ -30,11 +30,14 @@ class UserError(SesaError):
     """A person's mistake; the command line prints the message alone and exits with 2."""
 
 
+MISSING = object()  # in place of a value that is not there
+
+
 class ConfigError(UserError):
-    """A setting is unknown or its value is not allowed."""
+    """A setting is unknown or missing, or its value is not allowed."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
-        super().__init__(f"{key}: {value!r} is not allowed; {allowed}")
+        super().__init__(f"{key} is missing" if value is MISSING else f"{key}: {value!r} is not allowed; {allowed}")
         self.key, self.value, self.allowed = key, value, allowed
 
 

@@ -12,6 +12,11 @@ def print_json(content: object) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
 
 
+def counted(count: int, what: str) -> str:
+    """`1 card`, `2 cards`."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def print_rows(rows: Sequence[Mapping[str, object]], as_json: bool, empty: str) -> None:
     """Rows with the same keys. `empty` is what a person reads when there are none; JSON is then `[]`."""
     if as_json:

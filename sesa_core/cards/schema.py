@@ -16,7 +16,7 @@ from typing import Annotated, Any, Protocol, Self, Union, get_args, get_origin
 import pyarrow as pa
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
-from sesa_core.errors import ConfigError
+from sesa_core.errors import MISSING, ConfigError
 
 SCHEMA_VERSION = 1
 CATEGORIES = (
@@ -184,7 +184,7 @@ def written_card(where: str, fields: Mapping[str, Any]) -> SkillCard:
     except ValidationError as error:
         first = error.errors()[0]
         field = ".".join(map(str, first["loc"])) or "the card"
-        value = first["input"] if first["loc"] and first["type"] != "missing" else None
+        value = MISSING if first["type"] == "missing" else first["input"] if first["loc"] else None
         shown = value[:60] + "…" if isinstance(value, str) and len(value) > 60 else value
         raise ConfigError(
             f"{where}: card {fields.get('card_id', '(without id)')}: {field}", shown, first["msg"].removeprefix("Value error, ")

@@ -7,7 +7,7 @@ import typer
 
 from flows.commands.bank.opening import At, By, CardId, Place, Uri, Why
 from flows.commands.options import RUNS_DIR, AsJson, RunName, RunsDir
-from flows.commands.printing import print_json, print_rows
+from flows.commands.printing import counted, print_json, print_rows
 
 Form = Annotated[str | None, typer.Option("--format", help="jsonl, parquet or skills.", show_default="told by the name")]
 
@@ -54,7 +54,8 @@ def take_in(
         print_json(counts | {"boundary": last.boundary_id if intake.edition is not None else None})
         return
     skipped = ", ".join(f"{n} {reason}" for reason, n in intake.skipped.items())
-    typer.echo(f"{len(intake.added)} cards and {len(intake.buried)} tombstones taken in; skipped: {skipped or 'none'}")
+    cards, stones = counted(len(intake.added), "card"), counted(len(intake.buried), "tombstone")
+    typer.echo(f"{cards} and {stones} taken in; skipped: {skipped or 'none'}")
     typer.echo(f"boundary {last.boundary_id} ({last.tag})" if intake.edition is not None else "nothing is new: no boundary was made")
 
 

@@ -195,7 +195,7 @@ def lines(**changes) -> list[str]:
 
 
 WRONG = {
-    "a missing field": (lines(pattern=None), "more.jsonl, line 2: card card-calling-code: pattern"),
+    "a missing field": (lines(pattern=None), "more.jsonl, line 2: card card-calling-code: pattern is missing"),
     "no id": (lines(card_id=None), r"more.jsonl, line 2: card \(without id\): card_id"),
     "a ninth category": (lines(category="ninth"), "line 2: card card-calling-code: category: 'ninth'"),
     "a multi-line value": (lines(key_distinction="a\nb"), "card-calling-code: key_distinction: .*single line"),
