@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict
 
 from sesa_core.errors import ConfigError, JudgeUnavailable
 from sesa_core.judge import analyst
+from sesa_core.judge.faults import Faulty, Plan, Reachable
 
 MODEL = "sesa-analyst"
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -100,26 +101,30 @@ def _address(listener: socket.socket) -> str:
     return f"http://[{host}]:{port}/v1" if ":" in host else f"http://{host}:{port}/v1"
 
 
-def _server() -> uvicorn.Server:
+def _server(faults: str) -> uvicorn.Server:
+    app, options = create_app(), {}
+    if faults:
+        app, options = Faulty(app, Plan(faults)), {"http": Reachable}
     config = uvicorn.Config(
-        create_app(), log_config=None, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2
+        app, log_config=None, log_level="warning", access_log=False, lifespan="off", timeout_graceful_shutdown=2, **options
     )
     return uvicorn.Server(config)
 
 
-def serve(host: str = "127.0.0.1", port: int = 0, announce: Callable[[str], None] | None = None) -> None:
-    """Serve until interrupted (Ctrl-C or SIGTERM). `announce` gets the base URL once the socket is bound."""
+def serve(host: str = "127.0.0.1", port: int = 0, announce: Callable[[str], None] | None = None, faults: str = "") -> None:
+    """Serve until interrupted (Ctrl-C or SIGTERM). `announce` gets the base URL once the socket is bound; for `faults` see there."""
+    server = _server(faults)
     with _listen(host, port) as listener:
         if announce is not None:
             announce(_address(listener))
-        _server().run(sockets=[listener])
+        server.run(sockets=[listener])
 
 
 @contextlib.contextmanager
-def running_server(port: int = 0) -> Iterator[str]:
+def running_server(port: int = 0, faults: str = "") -> Iterator[str]:
     """The server in a daemon thread of this process; yields its base URL, stops it at the end. Raises JudgeUnavailable."""
+    server = _server(faults)
     with _listen("127.0.0.1", port) as listener:
-        server = _server()
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, name="sesa-judge", daemon=True)
         thread.start()
         try:
