@@ -73,6 +73,10 @@ class JudgeRejected(ServiceError):
     """The judge refuses this request or these credentials; repeating it changes nothing."""
 
 
+class JudgeBudgetSpent(ServiceError):
+    """The run's budget for judge calls is spent; no call was made, and the failure is as it was."""
+
+
 class JudgeReplyUnusable(ServiceError):
     """The judge replied, but no card can be read from it. The reply is stored; the failure stays pending, one attempt older."""
 

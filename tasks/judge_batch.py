@@ -8,14 +8,16 @@ endpoint's and not one failure's; it is never waited for longer than `longest_wa
 import asyncio
 import json
 import os
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from sesa_core.bank.store import BankStore
+from sesa_core.config.models import JudgeSettings
+from sesa_core.distill.budget import JudgeBudget
 from sesa_core.distill.distill import distill_one
+from sesa_core.distill.pace import Pace
 from sesa_core.errors import JudgeRateLimited, JudgeRejected, JudgeUnavailable, ServiceError
 from sesa_core.judge.base import Distillation, Judge
 from sesa_core.types import Failure
@@ -24,45 +26,49 @@ LONGEST_WAIT_S = 120.0
 
 
 class JudgeBatch:
-    """The calls about `failures`, at most `concurrency` at once. `file` is where the judge table is kept."""
+    """The calls about `failures`, as many and as fast as `settings` allow. `file` is where the judge table is kept."""
 
     def __init__(
         self,
         failures: Sequence[Failure],
         judge: Judge,
         store: BankStore,
-        concurrency: int,
+        settings: JudgeSettings,
         file: Path,
         longest_wait_s: float = LONGEST_WAIT_S,
     ) -> None:
         self.rows: list[dict[str, Any]] = []  # the judge table, empty until all calls are done
         self._failures = {f.failure_id: f for f in failures}
-        self._judge, self._store, self._file = judge, store, file
-        self._slots, self._calls = asyncio.Semaphore(concurrency), Counter[str]()
-        self._longest_wait_s = longest_wait_s
-        self._not_before = 0.0  # on the monotonic clock
+        self._judge, self._store, self._settings, self._file = judge, store, settings, file
+        self._slots, self._calls = asyncio.Semaphore(settings.concurrency), Counter[str]()
+        self._pace = Pace(settings.requests_per_minute, longest_wait_s)
+        self._budget = JudgeBudget(settings, (usage for _, usage in store.judge_usage()))
 
     async def ask(self, failure_id: str) -> Distillation:
-        """The reply about one failure, stored before this returns. Raises as the judge does."""
-        stored = self._store.stored_distillations([failure_id], self._judge.prompt_hash, self._judge.model)
+        """The reply about one failure, stored before this returns. Raises as the judge does, or JudgeBudgetSpent."""
+        judge = self._judge
+        stored = self._store.stored_distillations([failure_id], judge.prompt_hash, judge.model)
+        if stored:
+            return stored[0]
         async with self._slots:
-            if not stored:
-                await self._let_judge_rest()
+            await self._pace.wait()
+            cuts = self._store.count_cut_replies(failure_id, judge.prompt_hash, judge.model)
+            room = max(self._settings.max_tokens, min(self._settings.most_tokens, self._settings.max_tokens * 2**cuts))
+            with self._budget.call(room) as settle:
                 self._calls[failure_id] += 1
-            try:
-                return await distill_one(self._failures[failure_id], self._judge, self._store.store_distillation, next(iter(stored), None))
-            except JudgeRateLimited as limited:
-                self._not_before = max(self._not_before, time.monotonic() + min(limited.retry_after or 0.0, self._longest_wait_s))
-                raise
-
-    async def _let_judge_rest(self) -> None:
-        while (wait := self._not_before - time.monotonic()) > 0:
-            await asyncio.sleep(wait)
+                try:
+                    reply = await distill_one(self._failures[failure_id], judge, self._store.store_distillation, max_tokens=room)
+                except JudgeRateLimited as limited:
+                    self._pace.rest(limited.retry_after or 0.0)
+                    raise
+                settle(reply.usage)
+                return reply
 
     def note(self, outcomes: Mapping[str, Mapping[str, Any] | ServiceError]) -> int:
         """Keep what came of each call as a row of the judge table; returns how many brought no usable reply.
 
-        A call without a reply counts as one attempt at its failure, however often it was repeated just now.
+        A call without a reply counts as one attempt at its failure, however often it was repeated just now; a call that the budget
+        forbade is none.
         """
         for failure_id, outcome in outcomes.items():
             if isinstance(outcome, JudgeUnavailable | JudgeRejected):

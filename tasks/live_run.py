@@ -188,7 +188,7 @@ class LiveRun:
     def open_batch(self, result: SegmentResult, failures: Sequence[Failure]) -> JudgeBatch:
         """Make these failures of a trained segment known to the judge's tasks."""
         table = Path(result.folder) / JUDGE_TABLE
-        self.batch = JudgeBatch(failures, self.judge, self.store, self.config.judge.concurrency, table)
+        self.batch = JudgeBatch(failures, self.judge, self.store, self.config.judge, table)
         return self.batch
 
     def judge_rows(self, segment: int) -> list[dict[str, Any]]:

@@ -96,6 +96,17 @@ class Replies:
         rows = (r for r in self._rows(failure_ids) if (r["prompt_hash"], r["model"], r["state"]) == wanted)
         return sorted((_reply_of(r) for r in rows), key=lambda r: r.failure_id)
 
+    def cut(self, failure_id: str, prompt_hash: str, model: str) -> int:
+        """Replies about a failure, to this prompt by this model, that were cut short."""
+        wanted = (prompt_hash, model, ReplyState.TRUNCATED.value)
+        return sum((r["prompt_hash"], r["model"], r["state"]) == wanted for r in self._rows([failure_id]))
+
+    def usage(self) -> list[tuple[str, Usage]]:
+        """(model, what the call used) of every reply, usable or not."""
+        with self._lock:
+            rows = self._table.search().select(["model", "usage"]).to_list()
+        return [(row["model"], Usage(**json.loads(row["usage"]))) for row in rows]
+
     def attempts(self, failure_ids: Sequence[str]) -> dict[str, int]:
         """Calls about each failure, by any prompt and model, that did not bring a usable reply."""
         counts = dict.fromkeys(failure_ids, 0)

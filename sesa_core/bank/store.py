@@ -33,7 +33,7 @@ from sesa_core.bank.tags import Tags
 from sesa_core.cards.schema import SkillCard
 from sesa_core.embed.base import Embedder
 from sesa_core.errors import BankDamaged, BankError, BankIncompatible, MissingRun
-from sesa_core.judge.base import Distillation
+from sesa_core.judge.base import Distillation, Usage
 
 __all__ = ["At", "BankStore", "LANCE_ERRORS", "run_slug"]
 
@@ -320,6 +320,14 @@ class BankStore:
     def stored_distillations(self, failure_ids: Sequence[str], prompt_hash: str, model: str) -> list[Distillation]:
         """The usable replies that are already paid for, in the order of failure ids."""
         return self._replies.usable(failure_ids, prompt_hash, model)
+
+    def count_cut_replies(self, failure_id: str, prompt_hash: str, model: str) -> int:
+        """Replies about a failure, to this prompt by this model, that were cut short."""
+        return self._replies.cut(failure_id, prompt_hash, model)
+
+    def judge_usage(self) -> list[tuple[str, Usage]]:
+        """(model, what the call used) of every reply that the bank paid for, usable or not."""
+        return self._replies.usage()
 
     def count_attempts(self, failure_ids: Sequence[str]) -> dict[str, int]:
         """Unsuccessful judge calls about each failure, as they happened (rolled back by nothing)."""

@@ -248,10 +248,24 @@ class JudgeSettings(Section):
     model: str = Field("sesa-analyst", description="the model's name at the endpoint")
     concurrency: int = Field(8, ge=1, le=256, description="calls in flight")
     timeout_s: float = Field(60.0, gt=0, description="of one call")
-    max_tokens: int = Field(1500, ge=64, description="of one reply")
+    max_tokens: int = Field(1500, ge=64, description="of one reply; doubled for a failure each time that a reply about it was cut")
+    most_tokens: int = Field(12_000, ge=64, description="where that doubling ends")
     temperature: float = Field(0.0, ge=0, le=2, description="of the judge")
+    requests_per_minute: int | None = Field(None, ge=1, description="calls in any 60 s; null: no limit")
+    price_prompt: float = Field(0.0, ge=0, description="of a million prompt tokens, in the currency of cost_budget")
+    price_completion: float = Field(0.0, ge=0, description="of a million tokens of replies")
+    token_budget: int | None = Field(None, ge=1, description="tokens that the whole run may use; when they are used, failures wait")
+    cost_budget: float | None = Field(None, gt=0, description="the same in money; needs prices")
     retries: int = Field(3, ge=0, le=20, description="Prefect retries of one judge call")
     retry_delay_s: float = Field(1.0, ge=0, description="first delay; doubles each time")
+
+    @model_validator(mode="after")
+    def _money_has_a_price(self) -> "JudgeSettings":
+        if self.cost_budget is not None and not self.price_prompt + self.price_completion:
+            raise ValueError(
+                f"cost_budget {self.cost_budget:g} needs price_prompt or price_completion: without a price nothing is ever spent"
+            )
+        return self
 
 
 class EvaluationSettings(Section):

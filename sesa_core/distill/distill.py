@@ -19,13 +19,15 @@ def paid_already(stored: Distillation | None, judge: Judge) -> bool:
     return stored is not None and stored.state is ReplyState.OK and (stored.prompt_hash, stored.model) == (judge.prompt_hash, judge.model)
 
 
-async def distill_one(failure: Failure, judge: Judge, store_reply: StoreReply, stored: Distillation | None = None) -> Distillation:
+async def distill_one(
+    failure: Failure, judge: Judge, store_reply: StoreReply, stored: Distillation | None = None, max_tokens: int | None = None
+) -> Distillation:
     """The reply about one failure: the stored one if it stands, else a call whose reply is stored before this returns.
 
     Raises JudgeUnavailable (JudgeRateLimited) or JudgeRejected; then nothing was stored and the failure is as it was.
     """
     if stored is not None and paid_already(stored, judge):
         return stored
-    reply = await judge.distill(failure)
+    reply = await judge.distill(failure, max_tokens)
     store_reply(reply)
     return reply

@@ -86,8 +86,8 @@ class Judge(Protocol):
     model: str
     prompt_hash: str  # of the distil prompt
 
-    async def distill(self, failure: Failure) -> Distillation:
-        """Raises `JudgeUnavailable` (worth a retry) or `JudgeRejected` (not)."""
+    async def distill(self, failure: Failure, max_tokens: int | None = None) -> Distillation:
+        """`max_tokens` of the reply, None: the settings'. Raises `JudgeUnavailable` (worth a retry) or `JudgeRejected` (not)."""
         ...
 
     async def verdict(self, question: str, reference_answers: Sequence[str], answer: str) -> Verdict:

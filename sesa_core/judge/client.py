@@ -65,9 +65,9 @@ class OpenAIJudge:
         parts = urlsplit(self._base_url)
         return f"{parts.scheme}://{parts.hostname or ''}{f':{parts.port}' if parts.port else ''}{parts.path}"
 
-    async def distill(self, failure: Failure) -> Distillation:
+    async def distill(self, failure: Failure, max_tokens: int | None = None) -> Distillation:
         """One paid call about one failure. Raises `JudgeUnavailable`, `JudgeRateLimited` or `JudgeRejected`."""
-        envelope, usage = await self._complete("distil", compose.distil_material(failure), compose.CARD_SCHEMA)
+        envelope, usage = await self._complete("distil", compose.distil_material(failure), compose.CARD_SCHEMA, max_tokens)
         state, draft, reason = envelope.state, None, envelope.reason
         if state is None:
             state, draft, reason = replies.parse_card(envelope.text)
@@ -95,12 +95,14 @@ class OpenAIJudge:
         structured = self.dialect.structured and kept_schema
         return JudgeStatus(self.model, None if listed is None else self.model in listed, structured, usage.seconds)
 
-    async def _complete(self, prompt: str, material: Mapping[str, object], schema: dict) -> tuple[replies.Envelope, Usage]:
+    async def _complete(
+        self, prompt: str, material: Mapping[str, object], schema: dict, max_tokens: int | None = None
+    ) -> tuple[replies.Envelope, Usage]:
         started = time.monotonic()
         messages, dialect = compose.messages(prompt, material), self.dialect
         while True:
             try:
-                body = await self._post(messages, schema, prompt, dialect)
+                body = await self._post(messages, schema, prompt, dialect, max_tokens or self._settings.max_tokens)
                 break
             except _ParameterRefused as refused:
                 poorer = dialect.without_what(refused.complaint)
@@ -109,10 +111,11 @@ class OpenAIJudge:
                 dialect = poorer
         self.dialect = dialect  # only what has worked: a request that is wrong in another way teaches nothing
         envelope = replies.open_envelope(body)
-        return envelope, Usage(envelope.prompt_tokens, envelope.completion_tokens, 0.0, time.monotonic() - started)
+        cost = self._settings.price_prompt * envelope.prompt_tokens + self._settings.price_completion * envelope.completion_tokens
+        return envelope, Usage(envelope.prompt_tokens, envelope.completion_tokens, cost / 1e6, time.monotonic() - started)
 
-    async def _post(self, messages: list[dict], schema: dict, name: str, dialect: Dialect) -> Mapping:
-        options: dict[str, object] = {dialect.token_limit: self._settings.max_tokens}
+    async def _post(self, messages: list[dict], schema: dict, name: str, dialect: Dialect, max_tokens: int) -> Mapping:
+        options: dict[str, object] = {dialect.token_limit: max_tokens}
         if dialect.temperature:
             options["temperature"] = self._settings.temperature
         if dialect.structured:

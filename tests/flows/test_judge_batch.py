@@ -13,19 +13,28 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
 from sesa_core.bank.store import BankStore
-from sesa_core.errors import JudgeRateLimited, ServiceError
+from sesa_core.config.models import JudgeSettings
+from sesa_core.errors import JudgeBudgetSpent, JudgeRateLimited, ServiceError
+from sesa_core.judge.client import OpenAIJudge
+from sesa_core.judge.faults import Faulty, Plan
 from sesa_core.judge.server import create_app
 from tasks.judge_batch import JudgeBatch
 from tests.bank_support import embedder
-from tests.judge_support import judge_at, serving, wrong_section
+from tests.judge_support import serving, wrong_section
 
 FAILURES = [wrong_section(f"f-{number}") for number in (1, 2)]
 
 
 @contextmanager
-def batch_at(address: str, folder: Path, longest_wait_s: float = 60.0) -> Iterator[JudgeBatch]:
+def batch_at(address: str, folder: Path, longest_wait_s: float = 60.0, **changed: object) -> Iterator[JudgeBatch]:
     with BankStore.open(folder / "bank", embedder=embedder(), run="first") as store:
-        yield JudgeBatch(FAILURES, judge_at(address, model="sesa-analyst"), store, 1, folder / "judge.json", longest_wait_s)
+        settings = JudgeSettings(concurrency=1, **changed)
+        yield JudgeBatch(FAILURES, OpenAIJudge(settings, address, None), store, settings, folder / "judge.json", longest_wait_s)
+
+
+def kept(folder: Path) -> BankStore:
+    """The bank of the batch, read beside it."""
+    return BankStore.open(folder / "bank", embedder=embedder(), write=False)
 
 
 def busy_first(retry_after: str) -> tuple[FastAPI, list[float]]:
@@ -74,3 +83,40 @@ def test_the_judge_table_is_kept_beside_the_segment_and_says_what_came_of_each_c
         {"failure": "f-1", "calls": 1, "status": "ok", "tokens": 7},
         {"failure": "f-2", "calls": 0, "status": "it broke", "tokens": 0},
     ]
+
+
+def test_a_reply_that_was_cut_is_asked_for_again_with_more_room_up_to_a_limit(tmp_path):
+    app, caps = create_app(), []
+
+    @app.middleware("http")
+    async def note(request, forward: Callable):
+        caps.append((await request.json())["max_tokens"])
+        return await forward(request)
+
+    limits = {"max_tokens": 100, "most_tokens": 250}
+    with serving(Faulty(app, Plan("truncated*3"))) as address, batch_at(address, tmp_path, **limits) as batch:
+        states = [asyncio.run(batch.ask("f-1")).state for _ in range(4)]
+    assert states == ["truncated", "truncated", "truncated", "ok"], "a cut reply is never made into a card"
+    assert caps == [100, 200, 250, 250]
+
+
+def test_when_the_budget_is_spent_no_call_is_made_and_no_attempt_is_counted(tmp_path):
+    with serving(create_app()) as address:
+        with batch_at(address, tmp_path, max_tokens=64) as batch:
+            used = asyncio.run(batch.ask("f-1")).usage
+        tokens = used.prompt_tokens + used.completion_tokens
+        with batch_at(address, tmp_path, max_tokens=64, token_budget=tokens + 63) as batch:
+            assert asyncio.run(batch.ask("f-1")).draft is not None, "what is paid for costs nothing"
+            with pytest.raises(JudgeBudgetSpent, match=f"{tokens} used") as refused:
+                asyncio.run(batch.ask("f-2"))
+            batch.note({"f-2": refused.value})
+            assert batch.rows[0]["calls"] == 0
+            assert kept(tmp_path).count_attempts(["f-2"]) == {"f-2": 0}
+
+
+def test_what_a_reply_costs_is_kept_even_if_nobody_can_read_it(tmp_path):
+    prices = {"price_prompt": 2.0, "price_completion": 10.0}
+    with serving(Faulty(create_app(), Plan("prose"))) as address, batch_at(address, tmp_path, **prices) as batch:
+        reply = asyncio.run(batch.ask("f-1"))
+    assert reply.state == "unparsable" and kept(tmp_path).judge_usage() == [("sesa-analyst", reply.usage)]
+    assert reply.usage.cost == pytest.approx((2 * reply.usage.prompt_tokens + 10 * reply.usage.completion_tokens) / 1e6)
