@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from sesa_core.cards.schema import SkillCard
     from sesa_core.embed.base import Embedder
     from sesa_core.evaluation.runner import EvaluationQuestion
+    from sesa_core.judge.base import JudgeStatus
     from sesa_core.judge.client import OpenAIJudge
     from sesa_core.report.terminal import Display
     from sesa_core.rollout.loop import Table
@@ -217,14 +218,15 @@ def open_judge(config: RunConfig) -> Iterator["OpenAIJudge"]:
         yield OpenAIJudge(config.judge, address, key)
 
 
-def check_judge(judge: "OpenAIJudge") -> None:
-    """One small round trip. Raises JudgeUnavailable, or ConfigError for a model or a key that the judge does not take."""
+def check_judge(judge: "OpenAIJudge") -> "JudgeStatus":
+    """What one small round trip shows. Raises JudgeUnavailable, or ConfigError for a model or a key that the judge does not take."""
     try:
         status = asyncio.run(judge.ping())
     except JudgeRejected as refusal:
         raise ConfigError("judge.model", judge.model, f"with this model and key the judge refuses to answer: {refusal}") from refusal
     if status.model_listed is False:
         raise ConfigError("judge.model", judge.model, f"the judge at {judge.address} does not list it")
+    return status
 
 
 def build_live_run(

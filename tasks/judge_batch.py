@@ -42,7 +42,7 @@ class JudgeBatch:
         self._judge, self._store, self._settings, self._file = judge, store, settings, file
         self._slots, self._calls = asyncio.Semaphore(settings.concurrency), Counter[str]()
         self._pace = Pace(settings.requests_per_minute, longest_wait_s)
-        self._budget = JudgeBudget(settings, (usage for _, usage in store.judge_usage()))
+        self._budget = JudgeBudget(settings, (call.usage for call in store.judge_calls()))
 
     async def ask(self, failure_id: str) -> Distillation:
         """The reply about one failure, stored before this returns. Raises as the judge does, or JudgeBudgetSpent."""

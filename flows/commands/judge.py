@@ -1,8 +1,12 @@
-"""`sesa judge`: the built-in judge."""
+"""`sesa judge`: the built-in judge, whether a judge answers, what waits for it, what it has cost."""
 
 from typing import Annotated
 
 import typer
+
+from flows.commands.bank.opening import Place, Uri
+from flows.commands.options import RUNS_DIR, AsJson, ConfigFile, Overrides, Preset, RunName, RunsDir
+from flows.commands.printing import print_json, print_rows
 
 app = typer.Typer(help="The judge that distils failures into skill cards.", no_args_is_help=True)
 
@@ -31,3 +35,80 @@ def serve(
         typer.echo(f"judge at {address}, model {MODEL}; use it with --set judge.base_url={address}")
 
     serve(host, port, announce, faults)
+
+
+@app.command("check")
+def check(preset: Preset = None, config: ConfigFile = None, overrides: Overrides = None, as_json: AsJson = False) -> None:
+    """Make one small round trip to the judge that the settings name, and say what it supports.
+
+    Example: sesa judge check --set judge.base_url=http://127.0.0.1:8000/v1 --set judge.model=qwen3
+    """
+    from dataclasses import asdict
+
+    from flows.composition import check_judge, open_judge
+    from sesa_core.config.load import load_config
+
+    settings = load_config(preset, config, overrides or ())
+    with open_judge(settings) as judge:
+        status = check_judge(judge)
+    if as_json:
+        print_json({"address": judge.address, **asdict(status)})
+        return
+    listed = "listed" if status.model_listed else "the server lists no models"
+    structured = (
+        "structured output" if status.structured_output else "no structured output: replies are read as JSON in text, or line by line"
+    )
+    typer.echo(f"judge at {judge.address}: answers in {status.seconds:.2f} s\nmodel {status.model}: {listed}\n{structured}")
+
+
+@app.command("pending")
+def pending(run: RunName = None, bank: Uri = None, runs_dir: RunsDir = RUNS_DIR, as_json: AsJson = False) -> None:
+    """List the failures that wait for the judge, with what came of earlier calls about them.
+
+    Example: sesa judge pending --run first
+    """
+    from sesa_core.bank.tables import PENDING
+
+    print_rows(_failures(Place(bank, run, runs_dir), PENDING), as_json, "no failure waits for the judge")
+
+
+@app.command("dead")
+def dead(run: RunName = None, bank: Uri = None, runs_dir: RunsDir = RUNS_DIR, as_json: AsJson = False) -> None:
+    """List the failures that the judge was asked about too often without a usable reply, with the reasons.
+
+    Example: sesa judge dead --run first --json
+    """
+    from sesa_core.bank.tables import DEAD
+
+    print_rows(_failures(Place(bank, run, runs_dir), DEAD), as_json, "no failure was given up")
+
+
+def _failures(place: Place, state: str) -> list[dict[str, object]]:
+    with place.opened() as bank:
+        records = [r for r in bank.store.read_failures() if r.state == state]
+        trouble = bank.store.judge_trouble([r.failure.failure_id for r in records])
+    rows = []
+    for record in sorted(records, key=lambda r: (r.failure.step, r.failure.failure_id)):
+        told = trouble[record.failure.failure_id]
+        shown = {"failure": record.failure.failure_id, "step": record.failure.step, "calls_without_a_card": len(told)}
+        rows.append(shown | {"last_trouble": told[-1] if told else None, "question": record.failure.question})
+    return rows
+
+
+@app.command("cost")
+def cost(run: RunName = None, bank: Uri = None, runs_dir: RunsDir = RUNS_DIR, as_json: AsJson = False) -> None:
+    """Sum up what the judge calls of a run used, by model and by what came of them.
+
+    Money is counted with the prices that the settings had when a call was made; without prices it is 0.
+
+    Example: sesa judge cost --run first
+    """
+    with Place(bank, run, runs_dir).opened() as opened:
+        calls = opened.store.judge_calls()
+    rows = []
+    for model, state in sorted({(c.model, c.state) for c in calls}):
+        used = [c.usage for c in calls if (c.model, c.state) == (model, state)]
+        tokens = {n: sum(getattr(u, n) for u in used) for n in ("prompt_tokens", "completion_tokens")}
+        money = {"cost": round(sum(u.cost for u in used), 6), "seconds": round(sum(u.seconds for u in used), 1)}
+        rows.append({"model": model, "reply": state, "calls": len(used), **tokens, **money})
+    print_rows(rows, as_json, "the judge was never asked")

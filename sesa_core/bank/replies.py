@@ -8,7 +8,7 @@ import json
 import threading
 import uuid
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -17,6 +17,15 @@ from sesa_core.bank.tables import KEYS, to_json
 from sesa_core.judge.base import CardDraft, Distillation, ReplyState, Usage
 
 NO_REPLY = "unavailable"  # a call that brought no reply at all
+
+
+@dataclass(frozen=True)
+class Spent:
+    """One call: `state` is its reply's, or `NO_REPLY`."""
+
+    model: str
+    state: str
+    usage: Usage
 
 
 def _draft_of(text: str) -> CardDraft | None:
@@ -101,11 +110,19 @@ class Replies:
         wanted = (prompt_hash, model, ReplyState.TRUNCATED.value)
         return sum((r["prompt_hash"], r["model"], r["state"]) == wanted for r in self._rows([failure_id]))
 
-    def usage(self) -> list[tuple[str, Usage]]:
-        """(model, what the call used) of every reply, usable or not."""
+    def spent(self) -> list[Spent]:
+        """What every call used, whether its reply was usable or not, or did not come."""
         with self._lock:
-            rows = self._table.search().select(["model", "usage"]).to_list()
-        return [(row["model"], Usage(**json.loads(row["usage"]))) for row in rows]
+            rows = self._table.search().select(["model", "state", "usage"]).to_list()
+        return [Spent(row["model"], row["state"], Usage(**json.loads(row["usage"]))) for row in rows]
+
+    def trouble(self, failure_ids: Sequence[str]) -> dict[str, list[str]]:
+        """What was wrong with each call about these failures that did not bring a usable reply, in the order of boundaries."""
+        told: dict[str, list[str]] = {name: [] for name in failure_ids}
+        for row in sorted(self._rows(failure_ids), key=lambda r: (r["boundary_id"], r["reply_id"])):
+            if row["state"] != ReplyState.OK.value:
+                told[row["failure_id"]].append(f"{row['state']}: {row['reason']}")
+        return told
 
     def attempts(self, failure_ids: Sequence[str]) -> dict[str, int]:
         """Calls about each failure, by any prompt and model, that did not bring a usable reply."""

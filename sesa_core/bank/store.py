@@ -26,14 +26,14 @@ from sesa_core.bank.lock import WriterLock
 from sesa_core.bank.migrations import check_version, migrated
 from sesa_core.bank.places import At, boundary_tag, find_boundary, run_slug
 from sesa_core.bank.queue import PendingFailure
-from sesa_core.bank.replies import Replies, quoted
+from sesa_core.bank.replies import Replies, Spent, quoted
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import KEYS, PENDING, PINNED, BoundaryRow, FailureRecord, Tombstone, schemas
 from sesa_core.bank.tags import Tags
 from sesa_core.cards.schema import SkillCard
 from sesa_core.embed.base import Embedder
 from sesa_core.errors import BankDamaged, BankError, BankIncompatible, MissingRun
-from sesa_core.judge.base import Distillation, Usage
+from sesa_core.judge.base import Distillation
 
 __all__ = ["At", "BankStore", "LANCE_ERRORS", "run_slug"]
 
@@ -325,9 +325,13 @@ class BankStore:
         """Replies about a failure, to this prompt by this model, that were cut short."""
         return self._replies.cut(failure_id, prompt_hash, model)
 
-    def judge_usage(self) -> list[tuple[str, Usage]]:
-        """(model, what the call used) of every reply that the bank paid for, usable or not."""
-        return self._replies.usage()
+    def judge_calls(self) -> list[Spent]:
+        """What every judge call used, whether its reply was usable or not, or did not come."""
+        return self._replies.spent()
+
+    def judge_trouble(self, failure_ids: Sequence[str]) -> dict[str, list[str]]:
+        """What was wrong with each call about these failures that brought no usable reply."""
+        return self._replies.trouble(failure_ids)
 
     def count_attempts(self, failure_ids: Sequence[str]) -> dict[str, int]:
         """Unsuccessful judge calls about each failure, as they happened (rolled back by nothing)."""

@@ -12,6 +12,7 @@ import pytest
 from fastapi import FastAPI
 from fastapi.responses import JSONResponse
 
+from sesa_core.bank.replies import Spent
 from sesa_core.bank.store import BankStore
 from sesa_core.config.models import JudgeSettings
 from sesa_core.errors import JudgeBudgetSpent, JudgeRateLimited, ServiceError
@@ -118,5 +119,5 @@ def test_what_a_reply_costs_is_kept_even_if_nobody_can_read_it(tmp_path):
     prices = {"price_prompt": 2.0, "price_completion": 10.0}
     with serving(Faulty(create_app(), Plan("prose"))) as address, batch_at(address, tmp_path, **prices) as batch:
         reply = asyncio.run(batch.ask("f-1"))
-    assert reply.state == "unparsable" and kept(tmp_path).judge_usage() == [("sesa-analyst", reply.usage)]
+    assert kept(tmp_path).judge_calls() == [Spent("sesa-analyst", "unparsable", reply.usage)]
     assert reply.usage.cost == pytest.approx((2 * reply.usage.prompt_tokens + 10 * reply.usage.completion_tokens) / 1e6)
