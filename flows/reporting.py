@@ -37,6 +37,20 @@ def expected_work(config: RunConfig, folder: RunFolder, committed: int | None = 
     return Work(plan.segments * plan.steps_per_segment, done * plan.steps_per_segment, stages, guesses(config))
 
 
+def most_that_judging_uses(config: RunConfig, work: Work) -> str | None:
+    """For a person, before a run goes on: what the judge may be asked for at most; None for the built-in one, which costs nothing."""
+    judge, segments = config.judge, (work.steps - work.steps_done) // config.selfplay.steps_per_segment
+    if judge.base_url == "builtin" or not config.bank.enabled:
+        return None
+    calls = segments * config.queue.per_boundary
+    tokens = calls * judge.max_tokens
+    price = f" (a cost of {tokens * judge.price_completion / 1e6:,.2f})" if judge.price_completion else ""
+    limits = [f"judge.token_budget {judge.token_budget:,}"] if judge.token_budget is not None else []
+    limits += [f"judge.cost_budget {judge.cost_budget:,.2f}"] if judge.cost_budget is not None else []
+    within = f", within {' and '.join(limits)}" if limits else ""
+    return f"{judge.model} at {judge.base_url}: at most {calls} calls and {tokens:,} tokens of replies{price}, and the prompts{within}"
+
+
 def evaluation_work(config: RunConfig) -> Work:
     """What `sesa eval` has before it."""
     return Work(0, 0, {GREEDY: 1, SAMPLED: int(config.evaluation.samples > 0)}, guesses(config))

@@ -106,7 +106,7 @@ def _train(folder: "RunFolder", screen: TextIO) -> dict | None:
     with prefect_api(folder.prefect_home) as prefect:
         from flows.composition import opened
         from flows.form import TrainForm
-        from flows.reporting import expected_work
+        from flows.reporting import expected_work, most_that_judging_uses
         from flows.train import train
         from sesa_core.report.pace import Pace
         from sesa_core.report.terminal import open_display, where_text
@@ -114,6 +114,8 @@ def _train(folder: "RunFolder", screen: TextIO) -> dict | None:
         work, plan = expected_work(folder.config(), folder), folder.config().selfplay
         where = where_text(work.steps_done // plan.steps_per_segment, plan.segments, work.steps_done, work.steps)
         pace = Pace(work)
+        if (foreseen := most_that_judging_uses(folder.config(), work)) is not None:
+            print(foreseen, file=screen)
         with open_display(folder.name, screen, pace) as display, interrupts(folder, display):
             display.stage("start", f"{where} · loading the world, the policies and the bank")
             with opened(folder, display):

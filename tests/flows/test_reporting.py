@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from flows.commands.run import next_commands, places
-from flows.reporting import evaluation_work, expected_work, flow_display
+from flows.reporting import evaluation_work, expected_work, flow_display, most_that_judging_uses
 from sesa_core.config.load import load_config
 from sesa_core.report.pace import Work
 from sesa_core.training.run_folder import RunFolder, create_run
@@ -84,3 +84,15 @@ def test_the_printed_commands_and_places_are_those_of_this_run(tmp_path, monkeyp
     usual = create_run(config("runs"), "first")
     assert next_commands(usual)[1] == "sesa eval --run first"
     assert places(RunFolder(usual.path))["bank"] == usual.path / "bank"
+
+
+def test_what_a_run_may_ask_of_a_judge_is_told_beforehand(tmp_path):
+    """Two of four segments are left, with 30 failures each and 1,500 tokens of reply for a failure."""
+    work = Work(steps=40, steps_done=20)
+    assert most_that_judging_uses(config(tmp_path), work) is None, "the built-in judge costs nothing"
+    outside = ("judge.base_url=https://host/v1", "judge.model=m", "queue.per_boundary=30", "judge.max_tokens=1500")
+    said = most_that_judging_uses(config(tmp_path, *outside), work)
+    assert said == "m at https://host/v1: at most 60 calls and 90,000 tokens of replies, and the prompts"
+    priced = ("judge.price_completion=10", "judge.cost_budget=0.5", "judge.token_budget=50000")
+    said = most_that_judging_uses(config(tmp_path, *outside, *priced), work)
+    assert said.endswith("(a cost of 0.90), and the prompts, within judge.token_budget 50,000 and judge.cost_budget 0.50")
