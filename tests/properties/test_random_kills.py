@@ -6,8 +6,6 @@ after a random share of the time that one of these stages takes, half of the kil
 without a kill gives the content that every boundary must have.
 """
 
-import os
-import signal
 import time
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
@@ -122,7 +120,7 @@ def live_and_die(processes, folder: Path, stage: Stage, moment: float, quiet: Qu
     while not (heard.poll(PATIENCE_S) and heard.recv() == stage):
         assert process.is_alive()
     time.sleep(moment * quiet.seconds[stage])
-    os.kill(process.pid, signal.SIGKILL)
+    process.kill()  # it may have ended by itself just now
     process.join(PATIENCE_S)
 
 
