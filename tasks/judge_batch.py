@@ -26,7 +26,7 @@ LONGEST_WAIT_S = 120.0
 
 
 class JudgeBatch:
-    """The calls about `failures`, as many and as fast as `settings` allow. `file` is where the judge table is kept."""
+    """The calls about `failures`, as many and as fast as `settings` allow. `file` is where the judge table is kept, if it is."""
 
     def __init__(
         self,
@@ -34,7 +34,7 @@ class JudgeBatch:
         judge: Judge,
         store: BankStore,
         settings: JudgeSettings,
-        file: Path,
+        file: Path | None = None,
         longest_wait_s: float = LONGEST_WAIT_S,
     ) -> None:
         self.rows: list[dict[str, Any]] = []  # the judge table, empty until all calls are done
@@ -75,7 +75,8 @@ class JudgeBatch:
                 self._store.store_failed_call(failure_id, self._judge.prompt_hash, self._judge.model, str(outcome))
             row = {"status": str(outcome), "tokens": 0} if isinstance(outcome, ServiceError) else outcome
             self.rows.append({"failure": failure_id, "calls": self._calls[failure_id], **row})
-        partial = self._file.with_suffix(".partial")
-        partial.write_text(json.dumps(self.rows, ensure_ascii=False))
-        os.replace(partial, self._file)
+        if self._file is not None:
+            partial = self._file.with_suffix(".partial")
+            partial.write_text(json.dumps(self.rows, ensure_ascii=False))
+            os.replace(partial, self._file)
         return sum(isinstance(o, ServiceError) for o in outcomes.values())

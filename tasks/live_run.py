@@ -156,8 +156,10 @@ class LiveRun:
         return select_failures(waiting(self.store.read_failures(), fresh), self.config.queue)
 
     def commit(self, result: SegmentResult, judged: list[str]) -> BoundaryReport:
-        """The boundary of a trained segment, with every usable reply about the failures in `judged`."""
+        """The boundary of a trained segment, with every usable reply about the failures in `judged` and those that a person had asked
+        for again meanwhile (`sesa judge retry`)."""
         self.show_stage("boundary", result.segment, "gate and boundary")
+        judged = sorted({*judged, *(p.failure.failure_id for p in self.store.pending_failures())})
         replies = self.store.stored_distillations(judged, self.judge.prompt_hash, self.judge.model)
         commit = SegmentCommit(
             segment=result.segment,

@@ -4,9 +4,9 @@ from typing import Annotated
 
 import typer
 
-from flows.commands.bank.opening import Place, Uri
+from flows.commands.bank.opening import By, Place, Uri, Why
 from flows.commands.options import RUNS_DIR, AsJson, ConfigFile, Overrides, Preset, RunName, RunsDir
-from flows.commands.printing import print_json, print_rows
+from flows.commands.printing import counted, print_json, print_rows
 
 app = typer.Typer(help="The judge that distils failures into skill cards.", no_args_is_help=True)
 
@@ -112,3 +112,39 @@ def cost(run: RunName = None, bank: Uri = None, runs_dir: RunsDir = RUNS_DIR, as
         money = {"cost": round(sum(u.cost for u in used), 6), "seconds": round(sum(u.seconds for u in used), 1)}
         rows.append({"model": model, "reply": state, "calls": len(used), **tokens, **money})
     print_rows(rows, as_json, "the judge was never asked")
+
+
+@app.command("retry")
+def retry(
+    run: RunName = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    dead: Annotated[bool, typer.Option("--dead", help="Also about failures that were given up.")] = False,
+    by: By = None,
+    why: Why = "",
+    as_json: AsJson = False,
+) -> None:
+    """Call the judge again about exactly those failures whose calls brought no usable reply, and commit the cards as a boundary.
+
+    While the run is being trained only the replies are stored; its next boundary takes them in. Exits with 1 if calls failed again.
+
+    Example: sesa judge retry --run first
+    """
+    from flows.judgements import retry_failed
+    from sesa_core.config.environment import person
+    from sesa_core.training.run_folder import find_run
+
+    done = retry_failed(find_run(runs_dir, run), dead=dead, by=by or person(), why=why)
+    if as_json:
+        print_json(done.as_json())
+    else:
+        typer.echo(f"{counted(done.asked, 'call')} to the judge, {len(done.trouble)} without a usable reply")
+        for failure, trouble in list(done.trouble.items())[:5]:
+            typer.echo(f"  {failure}: {trouble}")
+        if done.left_to_run:
+            typer.echo("the run is being trained: its next boundary takes the replies in")
+        if (report := done.report) is not None:
+            typer.echo(
+                f"boundary {report.boundary_id} ({report.tag}): {counted(len(report.added), 'card')} added, {len(report.refused)} refused"
+            )
+    if done.trouble:
+        raise typer.Exit(1)

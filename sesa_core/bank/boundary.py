@@ -17,7 +17,7 @@ import pyarrow as pa
 from sesa_core.bank.credit import use_key
 from sesa_core.bank.plan import BoundaryPlan, plan_boundary, plan_start
 from sesa_core.bank.rows import event_row
-from sesa_core.bank.segment import BoundaryReport, SegmentCommit
+from sesa_core.bank.segment import BoundaryReport, JudgeCommit, SegmentCommit
 from sesa_core.bank.store import LANCE_ERRORS, BankStore, first_line
 from sesa_core.bank.tables import KEYS, PINNED, BoundaryRow
 from sesa_core.bank.writes import AfterWrite, Change, follow, migrate, no_callback, write_rows
@@ -28,6 +28,7 @@ __all__ = [
     "BoundaryReport",
     "SegmentCommit",
     "commit",
+    "commit_judged",
     "commit_plan",
     "commit_segment",
     "initialise",
@@ -100,6 +101,15 @@ def commit_segment(store: BankStore, commit: SegmentCommit, *, after_write: Afte
     return _report(_write(store, row, write_rows(plan), after_write))
 
 
+def commit_judged(store: BankStore, commit: JudgeCommit, *, after_write: AfterWrite = no_callback) -> BoundaryReport:
+    """Commit a boundary for replies that came late; `recover` is called first. The policies stay those of the boundary before.
+
+    Raises as `commit_segment` does.
+    """
+    recover(store)
+    return commit_plan(store, read_plan(store, commit), after_write=after_write)
+
+
 def commit_plan(store: BankStore, plan: BoundaryPlan, *, after_write: AfterWrite = no_callback) -> BoundaryReport:
     """Commit what a person planned on the bank as `recover` left it. The policies stay those of the boundary before.
 
@@ -119,11 +129,11 @@ def commit(
     return _report(_write(store, row, change, after_write))
 
 
-def read_plan(store: BankStore, commit: SegmentCommit) -> BoundaryPlan:
-    """The plan of committing this segment on the bank as it stands; nothing is written."""
+def read_plan(store: BankStore, commit: JudgeCommit) -> BoundaryPlan:
+    """The plan of committing this segment, or these late replies, on the bank as it stands; nothing is written."""
     if store.last_boundary() is None:
         raise BankError(f"the bank in {store.uri} has no boundary 0 yet; `initialise` makes it")
-    if (commit.evidence.segment, commit.evidence.attempt) != (commit.segment, commit.attempt):
+    if commit.segment is not None and (commit.evidence.segment, commit.evidence.attempt) != (commit.segment, commit.attempt):
         raise BankError(f"the evidence is of segment {commit.evidence.segment}, attempt {commit.evidence.attempt}: not this commit's")
     mentioned = {f.failure_id for f in commit.evidence.failures} | {r.failure_id for r in commit.replies}
     uses = {use_key(u) for u in commit.evidence.uses}

@@ -15,7 +15,7 @@ from sesa_core.bank.admission import Known, Lexicon, Refusal, injection, leak, o
 from sesa_core.bank.failures import Settlement
 from sesa_core.bank.holding import Holding
 from sesa_core.bank.quality import GateResult, check_candidates
-from sesa_core.bank.segment import SegmentCommit
+from sesa_core.bank.segment import JudgeCommit
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import Tombstone
 from sesa_core.cards.lesson import embedding_text
@@ -68,7 +68,7 @@ def admit(
     kept: Holding,
     evicted: Sequence[Tombstone],
     settled: Settlement,
-    commit: SegmentCommit,
+    commit: JudgeCommit,
     embedder: Embedder,
 ) -> Admission:
     """Judge the drafts of the usable replies against the bank as it stays (`kept`) and everything that was buried."""
@@ -98,7 +98,7 @@ def admit(
 
 
 def _draft(
-    settled: Settlement, state: BankState, commit: SegmentCommit, embedder: Embedder
+    settled: Settlement, state: BankState, commit: JudgeCommit, embedder: Embedder
 ) -> tuple[list[tuple[SkillCard, Failure]], list[Refusal]]:
     """(cards with their failures, refusals of what does not fit the schema or repeats a draft of this pass word for word)."""
     drafted: dict[str, tuple[SkillCard, Failure]] = {}
@@ -121,7 +121,7 @@ def _draft(
     return list(drafted.values()), refused
 
 
-def _card(reply: Distillation, failure: Failure, state: BankState, commit: SegmentCommit, embedder: Embedder) -> SkillCard:
+def _card(reply: Distillation, failure: Failure, state: BankState, commit: JudgeCommit, embedder: Embedder) -> SkillCard:
     digest = hashlib.sha256(f"{failure.failure_id}\x1f{reply.prompt_hash}\x1f{reply.model}".encode()).hexdigest()[:12]
     return card_from_draft(
         reply.draft,
@@ -141,7 +141,7 @@ def _card(reply: Distillation, failure: Failure, state: BankState, commit: Segme
     )
 
 
-def _known(state: BankState, kept: Holding, evicted: Sequence[Tombstone], commit: SegmentCommit, embedder: Embedder) -> Known:
+def _known(state: BankState, kept: Holding, evicted: Sequence[Tombstone], commit: JudgeCommit, embedder: Embedder) -> Known:
     """Every lesson that a candidate must differ from: the bank as it stays, and open tombstones, this boundary's included."""
     blocking = open_tombstones(state.tombstones, state.boundary_id)
     stones = [state.tombstones[i] for i in blocking] + list(evicted)

@@ -17,7 +17,7 @@ from sesa_core.bank.failures import Settlement, settle
 from sesa_core.bank.holding import Holding
 from sesa_core.bank.quality import GateResult, check_bank
 from sesa_core.bank.rows import added_entry, card_row, event_row, evicted_entry, sizes
-from sesa_core.bank.segment import BoundaryReport, SegmentCommit
+from sesa_core.bank.segment import BoundaryReport, JudgeCommit
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import CONSUMED, Tombstone, to_json
 from sesa_core.cards.lesson import embedding_text
@@ -60,8 +60,8 @@ class _Decisions:
     after: Holding
 
 
-def plan_boundary(state: BankState, commit: SegmentCommit, *, embedder: Embedder) -> BoundaryPlan:
-    """What committing the segment will write. Raises GateFailed if the bank would be bad or a check could not run."""
+def plan_boundary(state: BankState, commit: JudgeCommit, *, embedder: Embedder) -> BoundaryPlan:
+    """What committing a segment, or late replies, will write. Raises GateFailed if the bank would be bad or a check could not run."""
     boundary_id, bank = state.boundary_id, commit.bank
     used = state.cards.named({u.card_id for u in commit.evidence.uses})
     credit = apply_uses(used, commit.evidence.uses, state.known_uses, CREDIT_RULES[bank.credit])
@@ -115,7 +115,7 @@ def pass_gate(cards: Holding, *, dimension: int, max_cards: int, tombstoned: Col
     return gate
 
 
-def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions, embedder: Embedder) -> BoundaryPlan:
+def _segment_plan(state: BankState, commit: JudgeCommit, decisions: _Decisions, embedder: Embedder) -> BoundaryPlan:
     """The rows of everything that was decided, once the gate has passed the bank that they lead to."""
     admitted, evicted, after = decisions.admission.admitted, decisions.evicted, decisions.after
     gone = {t.card.card_id for t in evicted}
@@ -127,8 +127,10 @@ def _segment_plan(state: BankState, commit: SegmentCommit, decisions: _Decisions
     candidates_gate = decisions.admission.gate
     report = BoundaryReport(
         boundary_id=state.boundary_id,
-        kind="segment",
+        kind=commit.kind,
         run=state.run,
+        by=commit.by,
+        why=commit.why,
         segment=commit.segment,
         attempt=commit.attempt,
         last_step=max((s.step for s in commit.evidence.steps), default=None),

@@ -124,6 +124,10 @@ class Replies:
                 told[row["failure_id"]].append(f"{row['state']}: {row['reason']}")
         return told
 
+    def asked_about(self, failure_ids: Sequence[str]) -> set[str]:
+        """Those of them about which a call was made, whatever came of it."""
+        return {row["failure_id"] for row in self._rows(failure_ids)}
+
     def attempts(self, failure_ids: Sequence[str]) -> dict[str, int]:
         """Calls about each failure, by any prompt and model, that did not bring a usable reply."""
         counts = dict.fromkeys(failure_ids, 0)

@@ -5,31 +5,44 @@ Plain values. Invariant: a report is JSON-able and is stored with its boundary, 
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from sesa_core.config.models import BankSettings, QueueSettings
 from sesa_core.judge.base import Distillation
 from sesa_core.types import SegmentEvidence
 
 
-@dataclass(frozen=True)
-class SegmentCommit:
-    """What a finished segment brings to its boundary."""
+@dataclass(frozen=True, kw_only=True)
+class JudgeCommit:
+    """Judge replies that came after their segment's boundary, and a person who asked for them."""
 
-    segment: int
-    attempt: int
-    evidence: SegmentEvidence
+    kind: ClassVar[str] = "judge"
+    segment: int | None = None
+    attempt: int | None = None
+    evidence: SegmentEvidence = SegmentEvidence(0, 0)
     replies: Sequence[Distillation] = ()
     failed_attempts: Mapping[str, int] = field(default_factory=dict)  # unsuccessful calls per failure, in all
-    checkpoints: Mapping[str, Any] = field(default_factory=dict)  # role -> path and hash
-    config_hash: str = ""
-    metrics: Mapping[str, Any] = field(default_factory=dict)
-    rng: Mapping[str, Any] = field(default_factory=dict)
     bank: BankSettings = field(default_factory=BankSettings)
     queue: QueueSettings = field(default_factory=QueueSettings)
     lexicon: Collection[str] = ()  # names of the world's entities; empty: spans of the question
     evaluation_questions: Collection[str] = ()
     approval: bool = False  # admitted cards wait for a person
+    by: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentCommit(JudgeCommit):
+    """What a finished segment brings to its boundary."""
+
+    kind: ClassVar[str] = "segment"
+    segment: int
+    attempt: int
+    evidence: SegmentEvidence
+    checkpoints: Mapping[str, Any] = field(default_factory=dict)  # role -> path and hash
+    config_hash: str = ""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    rng: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -321,6 +321,10 @@ class BankStore:
         """The usable replies that are already paid for, in the order of failure ids."""
         return self._replies.usable(failure_ids, prompt_hash, model)
 
+    def failures_asked_about(self, failure_ids: Sequence[str]) -> set[str]:
+        """Those of them about which the judge was called, whatever came of it."""
+        return self._replies.asked_about(failure_ids)
+
     def count_cut_replies(self, failure_id: str, prompt_hash: str, model: str) -> int:
         """Replies about a failure, to this prompt by this model, that were cut short."""
         return self._replies.cut(failure_id, prompt_hash, model)

@@ -107,7 +107,7 @@ def offer_again(fates: Fates, world: World, cards: dict, stones: Sequence[Tombst
     kept = [c for _, c in sorted(cards.items())]
     vectors, buried = (embedder().embed_cards([embedding_text(c) for c in group]) for group in (kept, [s.card for s in stones]))
     state = BankState(None, "planted", Holding.of(kept, vectors), tuple(stones), buried)
-    commit = SegmentCommit(SEGMENTS, 1, SegmentEvidence(SEGMENTS, 1), replies, bank=settings)
+    commit = SegmentCommit(segment=SEGMENTS, attempt=1, evidence=SegmentEvidence(SEGMENTS, 1), replies=replies, bank=settings)
     settled = settle({}, failures, replies, {}, commit.queue.model_copy(update={"capacity": len(failures)}), 0)
     result = admit(state, state.cards, [], settled, commit, embedder())
     admitted = [a.failure_id.startswith("again/") for a in result.admitted]
