@@ -156,6 +156,7 @@ class Killed(Exception):
 
 WRITES = {
     "suspend": ["cards", "events"],
+    "judge": ["failures", "cards", "events"],
     "restore": ["cards", "events", "removals:tombstones", "removals:failures"],
     "compact": ["compact:cards", "compact:events", "compact:tombstones", "compact:failures", "events"],
     "purge": ["cards", "events", "tombstones", "failures", "event"],
@@ -165,13 +166,16 @@ TAGS = [f"tag:{name}" for name in tables.PINNED]
 
 def do(bank: Bank, what: str, after_write) -> None:
     from sesa_core.bank import operations
-    from sesa_core.bank.boundary import commit_plan
+    from sesa_core.bank.boundary import commit_judged, commit_plan
     from sesa_core.bank.edition import plan_edition
     from sesa_core.bank.restoration import restore_to
+    from sesa_core.bank.segment import JudgeCommit
 
     store = bank.store
     if what == "compact":
         compact_bank(store, PERSON, 2, after_write=after_write)
+    elif what == "judge":
+        commit_judged(store, JudgeCommit(replies=[reply("g", draft("religion"))], by="ada"), after_write=after_write)
     elif what == "purge":
         purge_card(store, secret_id(bank), PERSON, after_write=after_write)
     else:
