@@ -28,7 +28,7 @@ from tests.bank_support import SECTION, card, draft, embedder, failure, reply, s
 
 SHARED = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
 QUICK = settings(max_examples=3, stateful_step_count=12, phases=[Phase.generate], **SHARED)
-LONG = settings(max_examples=60, stateful_step_count=40, phases=[Phase.generate], **SHARED)
+LONG = settings(max_examples=30, stateful_step_count=40, phases=[Phase.generate], **SHARED)
 RULES = [
     BankSettings(credit="uniform", eviction="net_score", max_cards=4),
     BankSettings(credit="similarity", eviction="net_score", max_cards=4),
