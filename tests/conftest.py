@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-SLOW_FOLDERS = ("flows", "properties")
+SLOW = {"flows", "properties", "test_ray_host.py"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=lambda item: not any(folder in Path(item.path).parts for folder in SLOW_FOLDERS))
+    items.sort(key=lambda item: SLOW.isdisjoint(Path(item.path).parts))
