@@ -12,7 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from flows.cli import app
 from flows.composition import open_bank
 from sesa_core.training.run_folder import RunFolder
 
@@ -46,6 +48,14 @@ def sesa(*arguments: str | Path, **more: str) -> subprocess.CompletedProcess[str
     """The command line, as a person calls it."""
     command = [sys.executable, "-m", "flows.cli", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, env=environment(**more), timeout=PATIENCE_S)
+
+
+def told(*arguments: str | Path) -> str:
+    """What a reading command prints, asked in this process: starting another one takes seconds. A refusal is raised."""
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    if done.exception is not None:
+        raise done.exception
+    return done.stdout
 
 
 def committed(run: RunFolder) -> int:
@@ -98,7 +108,7 @@ def prefect_server(tmp_path_factory) -> Iterator[str]:
 
 
 def boundaries(run: RunFolder) -> list[dict]:
-    return json.loads(sesa("bank", "versions", "--run", run.name, "--runs-dir", run.path.parent, "--json").stdout)
+    return json.loads(told("bank", "versions", "--run", run.name, "--runs-dir", run.path.parent, "--json"))
 
 
 def assert_books_are_in_order(run: RunFolder) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sesa_core.errors import UserError
 from sesa_core.training.run_folder import RunFolder
 from tests.flows.conftest import (
     PATIENCE_S,
@@ -15,6 +16,7 @@ from tests.flows.conftest import (
     sesa,
     settings,
     started_sesa,
+    told,
     wait_for,
 )
 
@@ -76,7 +78,7 @@ def test_a_complete_run_has_nothing_to_resume(finished):
 def test_what_a_run_measured_is_shown(finished):
     where = ("--run", "killed", "--runs-dir", finished.path.parent, "--json")
     stored = finished.report()["evaluations"]
-    assert json.loads(sesa("eval", *where, "--at", "0").stdout) == stored["0"]
+    assert json.loads(told("eval", *where, "--at", "0")) == stored["0"]
     newest = sesa("eval", *where)
     assert json.loads(newest.stdout) == stored["2"]
     assert "--again" in newest.stderr
@@ -91,11 +93,11 @@ def test_what_a_run_measured_is_measured_again_alike(finished):
 
 def test_the_bank_of_a_run_can_be_read(finished):
     where = ("--run", "killed", "--runs-dir", finished.path.parent)
-    cards = json.loads(sesa("bank", "list", *where, "--json").stdout)
-    shown = sesa("bank", "show", cards[0]["card"], *where)
-    assert cards[0]["pattern"] in shown.stdout
-    assert "did you mean" in sesa("bank", "show", cards[0]["card"] + "x", *where).stderr
-    assert len(json.loads(sesa("bank", "list", *where, "--at", "0", "--json").stdout)) <= len(cards) + 20
+    cards = json.loads(told("bank", "list", *where, "--json"))
+    assert cards[0]["pattern"] in sesa("bank", "show", cards[0]["card"], *where).stdout
+    with pytest.raises(UserError, match="did you mean"):
+        told("bank", "show", cards[0]["card"] + "x", *where)
+    assert len(json.loads(told("bank", "list", *where, "--at", "0", "--json"))) <= len(cards) + 20
 
 
 @pytest.mark.long

@@ -27,7 +27,7 @@ from sesa_core.errors import UserError
 from tests.bank_support import SECTION, card, draft, embedder, failure, reply, segment_commit, use
 
 SHARED = {"deadline": None, "derandomize": True, "database": None, "suppress_health_check": list(HealthCheck)}
-QUICK = settings(max_examples=3, stateful_step_count=12, phases=[Phase.generate], **SHARED)
+QUICK = settings(max_examples=2, stateful_step_count=12, phases=[Phase.generate], **SHARED)
 LONG = settings(max_examples=30, stateful_step_count=40, phases=[Phase.generate], **SHARED)
 RULES = [
     BankSettings(credit="uniform", eviction="net_score", max_cards=4),

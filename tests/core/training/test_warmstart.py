@@ -64,6 +64,7 @@ def test_one_seed_gives_one_policy_and_another_seed_another(world, folder):
         assert all(torch.equal(weights[n], shipped[n]) for n in ("model.norm.weight", "model.embed_tokens.weight")) == same
 
 
+@pytest.mark.long
 def test_the_command_writes_the_policy_and_says_how_to_use_it(tmp_path):
     command = [sys.executable, "-m", "flows.cli", "warmstart", "--out", str(tmp_path / "policy"), "--steps", "2"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=280)
