@@ -15,11 +15,10 @@ from sesa_core.bank.boundary import commit_judged
 from sesa_core.bank.segment import BoundaryReport, JudgeCommit
 from sesa_core.bank.tables import DEAD, PENDING
 from sesa_core.config.models import RunConfig
-from sesa_core.errors import BankBusy, JudgeReplyUnusable, ServiceError
-from sesa_core.judge.base import ReplyState
+from sesa_core.errors import BankBusy, ServiceError
 from sesa_core.training.run_folder import RunFolder
 from sesa_core.types import Failure
-from tasks.judge_batch import JudgeBatch
+from tasks.judge_batch import JudgeBatch, brought
 
 if TYPE_CHECKING:
     from sesa_core.bank.store import BankStore
@@ -76,18 +75,8 @@ def _without_reply(store: "BankStore", judge: "OpenAIJudge", failures: list[Fail
 async def _ask(failures: list[Failure], judge: "OpenAIJudge", store: "BankStore", config: RunConfig) -> dict[str, str]:
     """What went wrong, by failure; nothing is said of the others. What was asked and did not come counts as an attempt."""
     batch = JudgeBatch(failures, judge, store, config.judge)
-
-    async def one(failure_id: str) -> None:
-        reply = await batch.ask(failure_id)
-        if reply.state is not ReplyState.OK:
-            raise JudgeReplyUnusable(f"{reply.state}: {reply.reason}")
-
-    ids = [f.failure_id for f in failures]
-    outcomes = dict(zip(ids, await asyncio.gather(*map(one, ids), return_exceptions=True), strict=True))
-    for outcome in outcomes.values():
-        if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
-            raise outcome
-    errors = {name: error for name, error in outcomes.items() if error is not None}
+    outcomes = await brought({f.failure_id: batch.ask_for_use(f.failure_id) for f in failures})
+    errors = {name: error for name, error in outcomes.items() if isinstance(error, ServiceError)}
     batch.note(errors)
     return {name: str(error) for name, error in errors.items()}
 

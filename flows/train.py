@@ -19,11 +19,11 @@ from prefect.states import Cancelled, Completed, Failed, State  # noqa: E402
 from flows.composition import opened  # noqa: E402
 from flows.form import TrainForm  # noqa: E402
 from flows.reporting import expected_work, finish, flow_display  # noqa: E402
-from sesa_core.errors import ServiceError  # noqa: E402
 from tasks.artifacts import publish_segment  # noqa: E402
 from tasks.bank import commit_boundary  # noqa: E402
 from tasks.distillation import with_patience  # noqa: E402
 from tasks.evaluation import evaluate_segment, evaluation_due  # noqa: E402
+from tasks.judge_batch import brought  # noqa: E402
 from tasks.live_run import LiveRun, live  # noqa: E402
 from tasks.training import recover, retain_checkpoints, train_segment  # noqa: E402
 
@@ -103,11 +103,7 @@ async def distill_batch(run_dir: str, number: int, failure_ids: list[str]) -> St
     """One retried, persisted task per failure. Ends Failed, and visible, if any call brought no usable reply."""
     run = live(run_dir)
     ask = with_patience(run.config.judge)
-    calls = (ask(run_dir, f, run.judge.prompt_hash, run.judge.model) for f in failure_ids)
-    outcomes = dict(zip(failure_ids, await asyncio.gather(*calls, return_exceptions=True), strict=True))
-    for outcome in outcomes.values():
-        if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
-            raise outcome
+    outcomes = await brought({f: ask(run_dir, f, run.judge.prompt_hash, run.judge.model) for f in failure_ids})
     failed = run.batch.note(outcomes)
     if failed:
         return Failed(message=f"{failed} of {len(failure_ids)} judge calls brought no usable reply; their failures stay pending")

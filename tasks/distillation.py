@@ -14,8 +14,7 @@ from prefect.states import State, aget_state_exception
 from prefect.tasks import Task
 
 from sesa_core.config.models import JudgeSettings
-from sesa_core.errors import JudgeReplyUnusable, JudgeUnavailable
-from sesa_core.judge.base import ReplyState
+from sesa_core.errors import JudgeUnavailable
 from tasks.keys import cache_key
 from tasks.live_run import live
 
@@ -42,9 +41,7 @@ async def judge_failure(run_dir: str, failure_id: str, prompt_hash: str, model: 
 
     Raises JudgeUnavailable, JudgeRejected, or JudgeReplyUnusable for a reply that cannot be used.
     """
-    reply = await live(run_dir).batch.ask(failure_id)
-    if reply.state != ReplyState.OK:
-        raise JudgeReplyUnusable(f"{reply.state}: {reply.reason}")
+    reply = await live(run_dir).batch.ask_for_use(failure_id)
     return {
         "status": "ok" if reply.draft else f"no lesson: {reply.reason}",
         "tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens,

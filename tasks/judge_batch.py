@@ -9,20 +9,30 @@ import asyncio
 import json
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sesa_core.bank.store import BankStore
 from sesa_core.config.models import JudgeSettings
 from sesa_core.distill.budget import JudgeBudget
 from sesa_core.distill.distill import distill_one
 from sesa_core.distill.pace import Pace
-from sesa_core.errors import JudgeRateLimited, JudgeRejected, JudgeUnavailable, ServiceError
-from sesa_core.judge.base import Distillation, Judge
+from sesa_core.errors import JudgeRateLimited, JudgeRejected, JudgeReplyUnusable, JudgeUnavailable, ServiceError
+from sesa_core.judge.base import Distillation, Judge, ReplyState
 from sesa_core.types import Failure
 
 LONGEST_WAIT_S = 120.0
+T = TypeVar("T")
+
+
+async def brought(calls: Mapping[str, Awaitable[T]]) -> dict[str, T | ServiceError]:
+    """What each call brought, all at once; a service's failure stands in its place, any other error is raised."""
+    outcomes = dict(zip(calls, await asyncio.gather(*calls.values(), return_exceptions=True), strict=True))
+    for outcome in outcomes.values():
+        if isinstance(outcome, BaseException) and not isinstance(outcome, ServiceError):
+            raise outcome
+    return outcomes
 
 
 class JudgeBatch:
@@ -63,6 +73,13 @@ class JudgeBatch:
                     raise
                 settle(reply.usage)
                 return reply
+
+    async def ask_for_use(self, failure_id: str) -> Distillation:
+        """As `ask`; raises JudgeReplyUnusable for a reply that is no answer."""
+        reply = await self.ask(failure_id)
+        if reply.state is not ReplyState.OK:
+            raise JudgeReplyUnusable(f"{reply.state}: {reply.reason}")
+        return reply
 
     def note(self, outcomes: Mapping[str, Mapping[str, Any] | ServiceError]) -> int:
         """Keep what came of each call as a row of the judge table; returns how many brought no usable reply.
