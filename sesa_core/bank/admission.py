@@ -157,8 +157,8 @@ class Known:
     def _of_subject(self) -> dict[frozenset[str], list[int]]:
         """Places of held cards by what `subject` says of them."""
         places: dict[frozenset[str], list[int]] = {}
-        for i, trigger in enumerate(self.held.first_triggers()):
-            places.setdefault(words(trigger), []).append(i)
+        for trigger, found in self.held.by_first_trigger().items():
+            places.setdefault(words(trigger), []).extend(found.tolist())
         return places
 
 

@@ -80,7 +80,7 @@ def initialise(
         return first
     plan = plan_start(store.read_state(), cards, embedder=store.embedder, max_cards=max_cards)
     row = _row(store, plan.report, plan.plan_hash, config_hash, checkpoints=checkpoints, metrics=metrics or {}, rng=rng or {})
-    return _write(store, row, write_rows(plan), after_write)
+    return _write_plan(store, row, plan, after_write)
 
 
 def commit_segment(store: BankStore, commit: SegmentCommit, *, after_write: AfterWrite = no_callback) -> BoundaryReport:
@@ -98,7 +98,7 @@ def commit_segment(store: BankStore, commit: SegmentCommit, *, after_write: Afte
     plan = read_plan(store, commit)
     recorded = {"checkpoints": commit.checkpoints, "metrics": commit.metrics, "rng": commit.rng}
     row = _row(store, plan.report, plan.plan_hash, commit.config_hash, **recorded)
-    return _report(_write(store, row, write_rows(plan), after_write))
+    return _report(_write_plan(store, row, plan, after_write))
 
 
 def commit_judged(store: BankStore, commit: JudgeCommit, *, after_write: AfterWrite = no_callback) -> BoundaryReport:
@@ -115,18 +115,12 @@ def commit_plan(store: BankStore, plan: BoundaryPlan, *, after_write: AfterWrite
 
     Raises as `commit_segment` does.
     """
-    return commit(store, plan.report, write_rows(plan), plan_hash=plan.plan_hash, after_write=after_write)
+    return _report(_write_plan(store, _next_row(store, plan.report, plan.plan_hash), plan, after_write))
 
 
-def commit(
-    store: BankStore, report: BoundaryReport, change: Change, *, plan_hash: str = "", after_write: AfterWrite = no_callback
-) -> BoundaryReport:
+def commit(store: BankStore, report: BoundaryReport, change: Change, *, after_write: AfterWrite = no_callback) -> BoundaryReport:
     """Commit any change of the data tables as the boundary that `report` speaks of; `recover` first."""
-    last = store.last_boundary()
-    if last is None:
-        raise BankError(f"the bank in {store.uri} has no boundary 0 yet; `initialise` makes it")
-    row = _row(store, report, plan_hash, last.config_hash, checkpoints=last.checkpoints, rng=last.rng)
-    return _report(_write(store, row, change, after_write))
+    return _report(_write(store, _next_row(store, report), change, after_write))
 
 
 def read_plan(store: BankStore, commit: JudgeCommit) -> BoundaryPlan:
@@ -153,6 +147,14 @@ def _migrate(store: BankStore, last: BoundaryRow) -> None:
     commit(store, report, migrate(event_row("migrated", report.boundary_id, "", versions)))
 
 
+def _next_row(store: BankStore, report: BoundaryReport, plan_hash: str = "") -> BoundaryRow:
+    """The row of a boundary that leaves the policies where they are."""
+    last = store.last_boundary()
+    if last is None:
+        raise BankError(f"the bank in {store.uri} has no boundary 0 yet; `initialise` makes it")
+    return _row(store, report, plan_hash, last.config_hash, checkpoints=last.checkpoints, rng=last.rng)
+
+
 def _row(store: BankStore, report: BoundaryReport, plan_hash: str, config_hash: str, **recorded: Mapping[str, Any]) -> BoundaryRow:
     return BoundaryRow(
         boundary_id=report.boundary_id,
@@ -172,6 +174,14 @@ def _row(store: BankStore, report: BoundaryReport, plan_hash: str, config_hash: 
         report=report.as_json(),
         **recorded,
     )
+
+
+def _write_plan(store: BankStore, row: BoundaryRow, plan: BoundaryPlan, after_write: AfterWrite) -> BoundaryRow:
+    """Write a plan's rows; the next reader of these cards in this process need not read them again."""
+    row = _write(store, row, write_rows(plan), after_write)
+    if plan.after is not None:
+        store.keep_at_hand(row, plan.after)
+    return row
 
 
 def _write(store: BankStore, row: BoundaryRow, change: Change, after_write: AfterWrite) -> BoundaryRow:

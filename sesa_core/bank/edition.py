@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sesa_core.bank.plan import BoundaryPlan, pass_gate
+from sesa_core.bank.quality import GateResult
 from sesa_core.bank.rows import card_row, event_row, sizes
 from sesa_core.bank.segment import BoundaryReport
 from sesa_core.bank.state import BankState
@@ -62,9 +63,9 @@ def plan_edition(state: BankState, edition: Edition, *, max_cards: int, dimensio
     stones = {t.tombstone_id: t for t in state.tombstones if t.tombstone_id not in withdrawn}
     stones |= {t.tombstone_id: t for t, _ in edition.tombstones}
     buried = {t.card.card_id for t in stones.values() if t.lifted_boundary is None}
-    gates = ()
+    gates: tuple[GateResult, ...] = ()
     if len(after):
-        gates = (pass_gate(after, dimension=dimension, max_cards=max_cards, tombstoned=buried).as_json(),)
+        after, gates = pass_gate(after, dimension=dimension, max_cards=max_cards, tombstoned=buried)
     report = BoundaryReport(
         boundary_id=state.boundary_id,
         kind=edition.kind,
@@ -73,7 +74,7 @@ def plan_edition(state: BankState, edition: Edition, *, max_cards: int, dimensio
         why=edition.person.why,
         changed=tuple({"card_id": h.card_id, "change": h.kind} for h in edition.happenings if h.card_id),
         cards=sizes(after),
-        gates=gates,
+        gates=tuple(g.as_json() for g in gates),
         **edition.report,
     )
     return BoundaryPlan(
@@ -85,6 +86,7 @@ def plan_edition(state: BankState, edition: Edition, *, max_cards: int, dimensio
         failures=tuple(r.row() for r in edition.failures),
         report=report,
         withdrawn=edition.withdrawn,
+        after=after,
     )
 
 

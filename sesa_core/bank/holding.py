@@ -1,12 +1,14 @@
 """The cards that a bank holds, and their vectors: columns for what concerns them all, a card only where somebody looks at one.
 
 Invariant: rows are sorted by card id, and row i of `vectors` belongs to row i of `rows`; nothing changes a holding, `after` makes
-another. Edge case: a damaged row is found by whoever reads that card, not before; `verification` reads them all.
+another. It remembers which of its cards the gate has seen pass, so that a boundary judges those that changed. Edge case: a
+damaged row is found by whoever reads that card, not before; `verification` reads them all.
 """
 
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
 from typing import Any, overload
 
 import numpy as np
@@ -22,11 +24,16 @@ _SCHEMA = arrow_schema(0).remove(arrow_schema(0).get_field_index("vector"))
 class Holding(Sequence[SkillCard]):
     """`rows` are the `cards` table without its vectors, `vectors` is (N, D) float32. Reads like a tuple of cards."""
 
-    def __init__(self, rows: pa.Table, vectors: np.ndarray, guard: Guard = nullcontext) -> None:
-        self.rows, self.vectors, self._guard = rows, vectors, guard
+    def __init__(self, rows: pa.Table, vectors: np.ndarray, guard: Guard = nullcontext, passed: np.ndarray | None = None) -> None:
+        self.rows, self.vectors, self._guard = rows, vectors.view(), guard
+        self.vectors.flags.writeable = False
+        self._passed = np.zeros(len(rows), bool) if passed is None else passed  # (N,) True for a card that the gate let pass
         self.ids: list[str] = rows["card_id"].to_pylist()
-        self._places = {card_id: i for i, card_id in enumerate(self.ids)}
         self._read: dict[int, SkillCard] = {}
+
+    @cached_property
+    def _places(self) -> dict[str, int]:
+        return {card_id: i for i, card_id in enumerate(self.ids)}
 
     @classmethod
     def of(cls, cards: Iterable[SkillCard], vectors: np.ndarray | None = None) -> "Holding":
@@ -82,17 +89,33 @@ class Holding(Sequence[SkillCard]):
         """(N,) one field of every card."""
         return self.rows[name].to_numpy()
 
-    def first_triggers(self) -> list[str]:
-        """(N,) the keyword that names a card's subject."""
-        return pc.list_element(self.rows["trigger_keywords"], 0).to_pylist()
+    def by_first_trigger(self) -> dict[str, np.ndarray]:
+        """Places by the keyword that names a card's subject."""
+        if not len(self):
+            return {}
+        triggers = pc.list_element(self.rows["trigger_keywords"], 0).combine_chunks().dictionary_encode()
+        codes = triggers.indices.to_numpy()
+        order = np.argsort(codes, kind="stable")
+        starts = np.flatnonzero(np.diff(codes[order])) + 1
+        groups = np.split(order, starts)
+        return {triggers.dictionary[codes[group[0]]].as_py(): group for group in groups}
 
     def contents(self) -> dict[str, str]:
         """Content hash -> card id."""
         return dict(zip(self.rows["content_hash"].to_pylist(), self.ids, strict=True))
 
-    def records(self) -> Any:
+    def records(self, columns: Sequence[str] | None = None) -> Any:
         """A pandas frame of the rows, as the quality gate takes them."""
-        return self.rows.to_pandas()
+        return (self.rows if columns is None else self.rows.select(columns)).to_pandas()
+
+    def unjudged(self) -> "Holding":
+        """The cards that the gate has not seen pass."""
+        places = np.flatnonzero(~self._passed)
+        return self if len(places) == len(self) else Holding(self.rows.take(places), self.vectors[places], self._guard)
+
+    def judged(self) -> "Holding":
+        """The same cards, which the gate has seen pass now."""
+        return Holding(self.rows, self.vectors, self._guard, np.ones(len(self), bool))
 
     def after(
         self, changed: Iterable[SkillCard] = (), vectors: Mapping[str, np.ndarray] | None = None, removed: Collection[str] = ()
@@ -103,20 +126,26 @@ class Holding(Sequence[SkillCard]):
             return self
         gone = [self._places[card_id] for card_id in {*new, *removed} if card_id in self._places]
         kept, names = np.delete(np.arange(len(self)), gone), sorted(new)
-        own = [vectors[name] if name in vectors else self.vector(name) for name in names]
         ids = [self.ids[i] for i in kept]
         order = np.insert(kept, [bisect_left(ids, name) for name in names], np.arange(len(names)) + len(self))
         rows = pa.concat_tables([self.rows, _table([new[name] for name in names])]).take(order)
-        held = order < len(self)
-        matrix = np.empty((len(order), own[0].shape[0] if own else self.vectors.shape[1]), np.float32)
-        if held.any():
-            matrix[held] = self.vectors[order[held]]
-        if own:
-            matrix[~held] = own
-        result = Holding(rows, matrix, self._guard)
+        passed = np.append(self._passed, np.zeros(len(names), bool))[order]
+        result = Holding(rows, self._vectors_after(order, names, vectors), self._guard, passed)
         read = {self.ids[i]: card for i, card in self._read.items() if self.ids[i] not in removed} | new
         result._read = {result._places[card_id]: card for card_id, card in read.items()}
         return result
+
+    def _vectors_after(self, order: np.ndarray, names: Sequence[str], vectors: Mapping[str, np.ndarray]) -> np.ndarray:
+        """(N, D) for the places in `order`, where those past the end are the cards `names`."""
+        if len(order) == len(self) and not vectors and all(name in self._places for name in names):
+            return self.vectors  # cards changed in place: nothing to copy
+        own = [vectors[name] if name in vectors else self.vector(name) for name in names]
+        if not len(self):
+            return np.array(own, np.float32)
+        matrix = self.vectors.take(order, axis=0, mode="clip")
+        if own:
+            matrix[order >= len(self)] = own
+        return matrix
 
 
 def _table(cards: Sequence[SkillCard]) -> pa.Table:

@@ -15,7 +15,7 @@ from sesa_core.bank.credit import CREDIT_RULES, Credit, apply_uses, outcome, use
 from sesa_core.bank.eviction import cap_tombstones, harmful, over_cap, tombstone
 from sesa_core.bank.failures import Settlement, settle
 from sesa_core.bank.holding import Holding
-from sesa_core.bank.quality import GateResult, check_bank
+from sesa_core.bank.quality import IDENTITY, GateResult, check_bank
 from sesa_core.bank.rows import added_entry, card_row, event_row, evicted_entry, sizes
 from sesa_core.bank.segment import BoundaryReport, JudgeCommit
 from sesa_core.bank.state import BankState
@@ -38,10 +38,12 @@ class BoundaryPlan:
     failures: tuple[dict[str, Any], ...]
     report: BoundaryReport
     withdrawn: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # ids to remove from tables other than `cards`
+    after: Holding | None = field(default=None, compare=False)  # the cards that these rows lead to: nothing that is written
 
     def content(self) -> bytes:
         """The plan as canonical bytes: equal inputs give equal bytes."""
-        rows = {f.name: getattr(self, f.name) for f in fields(self)}  # `asdict` would copy every vector, number by number
+        written = (f.name for f in fields(self) if f.name != "after")
+        rows = {name: getattr(self, name) for name in written}  # `asdict` would copy every vector, number by number
         return to_json(rows | {"report": self.report.as_json()}).encode()
 
     @property
@@ -91,7 +93,7 @@ def plan_start(state: BankState, cards: Sequence[SkillCard], *, embedder: Embedd
     start = list(named.values())
     vectors = embedder.embed_cards([embedding_text(c) for c in start])  # (N, D)
     held = Holding.of(start, vectors)
-    gates = (pass_gate(held, dimension=embedder.dimension, max_cards=max_cards),) if start else ()
+    held, gates = pass_gate(held, dimension=embedder.dimension, max_cards=max_cards) if start else (held, ())
     admitted = [Admitted(c, v, "") for c, v in zip(start, vectors, strict=True)]
     report = BoundaryReport(
         boundary_id=state.boundary_id,
@@ -103,16 +105,24 @@ def plan_start(state: BankState, cards: Sequence[SkillCard], *, embedder: Embedd
     )
     rows = tuple(card_row(a.card, a.vector) for a in admitted)
     ledger = tuple(event_row("added", state.boundary_id, a.card.card_id, added_entry(a) | {"card": a.card.row()}) for a in admitted)
-    return BoundaryPlan(state.boundary_id, rows, (), (), ledger, (), report)
+    return BoundaryPlan(state.boundary_id, rows, (), (), ledger, (), report, after=held)
 
 
-def pass_gate(cards: Holding, *, dimension: int, max_cards: int, tombstoned: Collection[str] = ()) -> GateResult:
-    """What the gate says of the bank that a boundary would leave. Raises GateFailed naming its first findings if it does not pass."""
-    gate = check_bank(cards.records(), cards.vectors, dimension=dimension, max_cards=max_cards, tombstoned=tombstoned)
+def pass_gate(
+    cards: Holding, *, dimension: int, max_cards: int, tombstoned: Collection[str] = ()
+) -> tuple[Holding, tuple[GateResult, ...]]:
+    """The bank that a boundary would leave, as one that the gate let pass, and what the gate said.
+
+    A card is judged when it is new to this process or has changed; what concerns all cards together is judged each time. Raises
+    GateFailed naming the first findings.
+    """
+    new, identities = cards.unjudged(), cards.records(IDENTITY)
+    bounds = {"dimension": dimension, "max_cards": max_cards, "tombstoned": tombstoned}
+    gate = check_bank(identities, new.records(), new.vectors, **bounds)
     if not gate.passed:
         shown = "; ".join(f"{f.card_id or 'the bank'}: {f.rule} ({f.value})" for f in gate.findings[:5])
         raise GateFailed(f"the bank's quality gate stopped the boundary, nothing was written: {shown or 'not every check ran'}")
-    return gate
+    return cards.judged(), (gate,)
 
 
 def _segment_plan(state: BankState, commit: JudgeCommit, decisions: _Decisions, embedder: Embedder) -> BoundaryPlan:
@@ -122,7 +132,7 @@ def _segment_plan(state: BankState, commit: JudgeCommit, decisions: _Decisions, 
     stones = {t.card.card_id for t in (*state.tombstones, *evicted) if t.lifted_boundary is None}
     gates: tuple[GateResult, ...] = ()
     if len(after) or len(state.cards):  # a bank that was empty and stays so has nothing to judge
-        gates = (pass_gate(after, dimension=embedder.dimension, max_cards=commit.bank.max_cards, tombstoned=stones),)
+        after, gates = pass_gate(after, dimension=embedder.dimension, max_cards=commit.bank.max_cards, tombstoned=stones)
     changed = [c for k, c in sorted(decisions.credit.cards.items()) if k not in gone] + decisions.admission.cards
     candidates_gate = decisions.admission.gate
     report = BoundaryReport(
@@ -150,6 +160,7 @@ def _segment_plan(state: BankState, commit: JudgeCommit, decisions: _Decisions, 
         events=tuple(_ledger(state.boundary_id, decisions, commit.bank.credit)),
         failures=tuple(_failure_rows(decisions)),
         report=report,
+        after=after,
     )
 
 

@@ -1,4 +1,4 @@
-"""The quality gate, run by Great Expectations: one suite over candidates, one over the whole bank.
+"""The quality gate, run by Great Expectations: one suite over candidates, two over the bank (each card, and all of them together).
 
 Invariant: the gate cannot pass vacuously. An empty frame, an empty suite, a check that did not run, looked at no value or
 raised: each of these fails as a row of its own. Edge case: optional columns are judged through derived ones that are never null.
@@ -14,7 +14,8 @@ import numpy as np
 from sesa_core.cards.schema import CATEGORIES, CardState, Origin
 
 TEXTS = ("pattern", "common_confusion", "key_distinction")  # judged by what is derived from them
-SHORT = ("card_id", "content_hash", "category", "origin", "state", "embedder")
+IDENTITY = ("card_id", "content_hash")
+SHORT = (*IDENTITY, "category", "origin", "state", "embedder")
 REQUIRED = (*SHORT, *TEXTS)
 COUNTERS = ("retrieved_count", "helpful_count", "hurt_count", "uplift_n")
 WEIGHTS = (
@@ -111,8 +112,8 @@ def _names_where(flags: Mapping[str, Any], count: int) -> np.ndarray:
     return texts
 
 
-def _common_suite(dimension: int) -> list[Any]:
-    """What holds for candidates and for every card of the bank. Each expectation has its price, about 10 ms, whatever the rows."""
+def _card_suite(dimension: int) -> list[Any]:
+    """What holds for each candidate and each card of the bank. Each expectation has its price, about 10 ms, whatever the rows."""
     import great_expectations.expectations as gxe
 
     between, in_set = gxe.ExpectColumnValuesToBeBetween, gxe.ExpectColumnValuesToBeInSet
@@ -120,8 +121,6 @@ def _common_suite(dimension: int) -> list[Any]:
         gxe.ExpectTableColumnsToMatchSet(column_set=sorted({*SHORT, "retrieved_count", *DERIVED})),
         in_set(column="missing_fields", value_set=[""]),
         in_set(column="wrong_types", value_set=[""]),
-        gxe.ExpectColumnValuesToBeUnique(column="card_id"),
-        gxe.ExpectColumnValuesToBeUnique(column="content_hash"),
         in_set(column="category", value_set=list(CATEGORIES)),
         in_set(column="state", value_set=[s.value for s in CardState]),
         in_set(column="origin", value_set=[o.value for o in Origin]),
@@ -138,25 +137,38 @@ def _common_suite(dimension: int) -> list[Any]:
     ]
 
 
+def _unique_suite() -> list[Any]:
+    """What holds for cards that stand side by side."""
+    import great_expectations.expectations as gxe
+
+    return [gxe.ExpectColumnValuesToBeUnique(column=name) for name in IDENTITY]
+
+
 def check_candidates(records: Any, vectors: np.ndarray, *, dimension: int) -> GateResult:
     """The gate before admission (see `frame`): a candidate with a finding is quarantined, a finding without a card stops the
     boundary."""
     import great_expectations.expectations as gxe
 
-    suite = _common_suite(dimension)
+    suite = [*_card_suite(dimension), *_unique_suite()]
     suite.append(gxe.ExpectColumnValuesToBeBetween(column="retrieved_count", min_value=0, max_value=0))
     return run_suite("candidates", suite, frame(records, vectors))
 
 
-def check_bank(records: Any, vectors: np.ndarray, *, dimension: int, max_cards: int, tombstoned: Collection[str]) -> GateResult:
-    """The gate before the commit: over every card that the boundary would leave in the bank (see `frame`)."""
+def check_bank(
+    identities: Any, records: Any, vectors: np.ndarray, *, dimension: int, max_cards: int, tombstoned: Collection[str]
+) -> GateResult:
+    """The gate before the commit. `identities` (a frame with the columns of `IDENTITY`) are of every card that the boundary would
+    leave in the bank, `records` and `vectors` (see `frame`) of those that this process has not yet seen pass."""
     import great_expectations.expectations as gxe
 
-    suite = _common_suite(dimension)
-    suite.append(gxe.ExpectTableRowCountToBeBetween(min_value=1, max_value=max_cards))
+    of_each = _card_suite(dimension)
+    of_all = [*_unique_suite(), gxe.ExpectTableRowCountToBeBetween(min_value=1, max_value=max_cards)]
     if tombstoned:
-        suite.append(gxe.ExpectColumnValuesToNotBeInSet(column="card_id", value_set=sorted(tombstoned)))
-    return run_suite("bank", suite, frame(records, vectors))
+        of_all.append(gxe.ExpectColumnValuesToNotBeInSet(column="card_id", value_set=sorted(tombstoned)))
+    together = run_suite("bank", of_all, identities)
+    alone = run_suite("bank", of_each, frame(records, vectors)) if len(records) else GateResult("bank", len(of_each), len(of_each), ())
+    findings = (*alone.findings, *together.findings)
+    return GateResult("bank", alone.evaluated + together.evaluated, alone.expected + together.expected, findings)
 
 
 @lru_cache(maxsize=1)

@@ -76,6 +76,7 @@ class BankStore:
         self._db, self._lock = db, lock
         self._unreadable = BankDamaged if _local_folder(uri) is not None else BankError  # an object store may be down for a while
         self._replies: Replies | None = None
+        self._at_hand: tuple[int, Holding] | None = None  # the newest cards that this process wrote, and their table's version
         self.tags = Tags(None)
         self.standing: dict[str, int] | None = None  # where `recover` left every pinned table: the next write stands on it
 
@@ -235,13 +236,20 @@ class BankStore:
 
     def holding(self, at: At = None) -> Holding:
         """The cards of a boundary and their vectors, each card read when somebody looks at it."""
-        rows = self._pinned("cards", at)
+        row = self.boundary(at)
+        if row is not None and self._at_hand is not None and self._at_hand[0] == row.versions["cards"]:
+            return self._at_hand[1]
+        rows = self._pinned("cards", row)
         order = pc.sort_indices(rows["card_id"])  # a table is sorted faster without its vectors
         return Holding(
             rows.drop_columns(["vector"]).take(order),
             self._matrix(rows)[order.to_numpy()],
             lambda: self._sound("cards", "holds a damaged card"),
         )
+
+    def keep_at_hand(self, row: BoundaryRow, cards: Holding) -> None:
+        """Remember what a boundary that was just committed left in `cards`: a version of a table never changes."""
+        self._at_hand = (row.versions["cards"], cards)
 
     def read_tombstones(self, at: At = None) -> list[Tombstone]:
         """All tombstones of a boundary, lifted ones included, by id."""

@@ -187,6 +187,12 @@ class BankMachine(RuleBasedStateMachine):
         assert not set(cards["card_id"].to_pylist()) & set(self.buried())
 
     @invariant()
+    def cards_at_hand_are_those_that_are_written(self) -> None:
+        held, written = self.bank.store.holding(), self.bank.store.pinned("cards")
+        assert held.rows.equals(written.drop_columns(["vector"]))
+        assert held.vectors.tolist() == written["vector"].to_pylist()
+
+    @invariant()
     def tables_ledger_and_pins_agree_at_every_boundary(self) -> None:
         found = self.bank.verify()
         assert found.difference is None

@@ -41,6 +41,23 @@ def test_boundary_zero_holds_the_start_and_is_made_once(store):
     assert len(store.boundaries()) == 1
 
 
+def test_a_boundary_leaves_its_cards_at_hand_as_another_process_reads_them(store):
+    distilled(store, "f1", "currency")
+    with BankStore.open(store.uri, embedder=embedder(), write=False) as reader:
+        read, at_hand = reader.holding(), store.holding()
+    assert at_hand.ids == ["card-climate", store.last_boundary().report["added"][0]["card_id"], "seed-anthem"]
+    assert list(at_hand) == list(read) and at_hand.rows.equals(read.rows)
+    assert at_hand.vectors.tolist() == read.vectors.tolist()
+    assert (len(at_hand.unjudged()), len(read.unjudged())) == (0, 3), "what was judged is known to the process that did it"
+
+
+def test_the_gate_reports_alike_whether_cards_were_judged_before_or_not(store):
+    distilled(store, "f1", "currency")
+    with BankStore.open(store.uri, embedder=embedder(), write=False) as reader:
+        plans = [read_plan(s, segment_commit(2, uses=[use("card-climate", "p", (1.0,))])) for s in (store, reader)]
+    assert plans[0].plan_hash == plans[1].plan_hash and plans[0].report.gates[0]["evaluated"] == 19  # no tombstone to ask about
+
+
 def test_a_start_with_the_same_content_twice_is_refused(tmp_path):
     with BankStore.open(tmp_path / "b", embedder=embedder(), run="r") as empty:
         with pytest.raises(BankError, match="are the same"):

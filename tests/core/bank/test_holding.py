@@ -28,7 +28,13 @@ def test_cards_are_found_by_name(held):
     assert (held.place("card-currency"), held.place("gone"), held.get("gone")) == (2, None, None)
     assert held.named(["gone", "card-climate"]) == {"card-climate": CARDS[1]}
     assert held.contents() == {c.content_hash: c.card_id for c in CARDS}
-    assert held.first_triggers() == [c.trigger_keywords[0] for c in CARDS]
+
+
+def test_cards_are_grouped_by_the_first_of_their_triggers(held):
+    twin = CARDS[2].model_copy(update={"card_id": "a-twin"})
+    grouped = held.after([twin], {"a-twin": VECTORS[0]}).by_first_trigger()
+    assert {k: v.tolist() for k, v in grouped.items()} == {"anthem": [1], "climate": [2], "currency": [0, 3]}
+    assert Holding.of(()).by_first_trigger() == {}
 
 
 def test_what_comes_after_leaves_the_holding_as_it_was(held):
@@ -42,6 +48,22 @@ def test_what_comes_after_leaves_the_holding_as_it_was(held):
     assert held.after() is held
     with pytest.raises(KeyError):
         held.after([new])
+
+
+def test_the_gate_is_asked_about_cards_that_changed_since_it_was_asked(held):
+    judged = held.judged()
+    assert (list(held.unjudged()), list(judged.unjudged())) == (list(CARDS), [])
+    used, new = CARDS[1].model_copy(update={"retrieved_count": 1}), card("anthem", card_id="a-new-one")
+    after = judged.after([used, new], {"a-new-one": np.ones(3, np.float32)}, removed=["card-anthem"])
+    assert list(after.unjudged()) == [new, used] and after.unjudged().vectors.tolist() == [[1, 1, 1], [0, 1, 0]]
+    assert list(after.judged().unjudged()) == [] and list(judged.after([used]).unjudged()) == [used]
+
+
+def test_nobody_can_change_the_vectors(held):
+    for holding in (held, held.after([CARDS[1].model_copy(update={"retrieved_count": 1})]), held.judged()):
+        with pytest.raises(ValueError, match="read-only"):
+            holding.vectors[0] = 0
+    assert held.vectors.tolist() == VECTORS.tolist()
 
 
 def test_a_holding_can_be_empty_and_filled():

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 
 from sesa_core.bank.holding import Holding
-from sesa_core.bank.quality import GateRow, check_bank, check_candidates, frame, run_suite
+from sesa_core.bank.quality import IDENTITY, GateRow, check_bank, check_candidates, frame, run_suite
 from sesa_core.cards.lesson import embedding_text
 from tests.bank_support import card, embedder
 
@@ -25,7 +25,8 @@ def records(cards) -> pd.DataFrame:
 
 def bank(cards, matrix=None, tombstoned=("gone",), max_cards=800):
     matrix = vectors(cards) if matrix is None else matrix
-    return check_bank(records(cards), matrix, dimension=DIMENSION, max_cards=max_cards, tombstoned=tombstoned)
+    rows = records(cards)
+    return check_bank(rows[[*IDENTITY]], rows, matrix, dimension=DIMENSION, max_cards=max_cards, tombstoned=tombstoned)
 
 
 def broken(**changes):
@@ -98,7 +99,7 @@ def test_a_candidate_may_not_bring_counters_along():
 
 def test_an_empty_frame_fails():
     nothing = Holding.of((), np.zeros((0, DIMENSION), np.float32))
-    gate = check_bank(nothing.records(), nothing.vectors, dimension=DIMENSION, max_cards=800, tombstoned=())
+    gate = check_bank(nothing.records(IDENTITY), nothing.records(), nothing.vectors, dimension=DIMENSION, max_cards=800, tombstoned=())
     assert not gate.passed and gate.findings == (GateRow("", "empty_frame", "no card"),)
 
 
