@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sesa_core.cards.schema import SkillCard
     from sesa_core.embed.base import Embedder
     from sesa_core.evaluation.runner import EvaluationQuestion
-    from sesa_core.judge.base import JudgeStatus
+    from sesa_core.judge.base import Judge, JudgeStatus
     from sesa_core.judge.client import OpenAIJudge
     from sesa_core.report.terminal import Display
     from sesa_core.rollout.loop import Table
@@ -49,6 +49,7 @@ def check(config: RunConfig) -> None:
     from sesa_core.policy.loading import resolve_policy_path
 
     judge_endpoint(config)
+    refuse_uncounted_calls(config)
     resolve_policy_path(config.policy.path)
     first_cards(config)
     refuse_bank_of_another_run(config)
@@ -102,14 +103,16 @@ def build_transcript(config: RunConfig) -> "Transcript":
     return Transcript(tokenizer, config.rollout.profile, config.rollout.max_searches)
 
 
-def build_verifier(config: RunConfig, world: "World", solver_table: "Table") -> "Verifier":
+def build_verifier(config: RunConfig, world: "World", solver_table: "Table", judge: "Judge | None") -> "Verifier":
     from dataclasses import replace
 
-    from sesa_core.rollout.verify import PolicyVerifier, WorldVerifier
+    from sesa_core.rollout.verify import JudgeVerifier, PolicyVerifier, WorldVerifier
     from sesa_core.world.questions import resolve
 
     if config.validation.verifier == "world":
         return WorldVerifier(partial(resolve, world))
+    if config.validation.verifier == "judge":
+        return JudgeVerifier(judge, config.validation.noise_passages, config.judge.concurrency)
     return PolicyVerifier(replace(solver_table, greedy=True, max_searches=0), config.validation.noise_passages)
 
 
@@ -207,6 +210,17 @@ def judge_endpoint(config: RunConfig) -> tuple[str | None, str | None]:
     return config.judge.base_url, key
 
 
+def refuse_uncounted_calls(config: RunConfig) -> None:
+    """Limits hold for calls about failures, whose use is stored: a judge that also verifies questions would exceed them unseen.
+
+    Raises ConfigError for a limit beside `validation.verifier` judge.
+    """
+    limits = [n for n in ("token_budget", "cost_budget", "requests_per_minute") if getattr(config.judge, n) is not None]
+    if config.validation.verifier == "judge" and limits:
+        hint = f"its calls are not counted against judge.{limits[0]}; take the limit away, or verify with world or solver"
+        raise ConfigError("validation.verifier", "judge", hint)
+
+
 @contextmanager
 def open_judge(config: RunConfig) -> Iterator["OpenAIJudge"]:
     """The judge that the settings name; the built-in one is served by this process while the block lasts."""
@@ -253,7 +267,7 @@ def build_live_run(
         seeds=tuple(first_cards(config)),
         host=host,
         solver_table=table,
-        verifier=build_verifier(config, world, table),
+        verifier=build_verifier(config, world, table, judge),
         world=parts,
         judge=judge,
         display=display,

@@ -6,19 +6,22 @@ boundary takes them in.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from flows.composition import build_world, entity_names, held_out_questions, open_bank, open_judge
-from sesa_core.bank.boundary import commit_judged
+from sesa_core.bank.boundary import commit_judged, recover
 from sesa_core.bank.segment import BoundaryReport, JudgeCommit
 from sesa_core.bank.tables import DEAD, PENDING
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import BankBusy, ServiceError
-from sesa_core.training.run_folder import RunFolder
+from sesa_core.judge.base import Distillation, Judge
+from sesa_core.training.run_folder import RunFolder, is_live
+from sesa_core.training.segment import latest_complete_result
 from sesa_core.types import Failure
-from tasks.judge_batch import JudgeBatch, brought
+from tasks.judge_batch import JudgeBatch, at_work, brought
 
 if TYPE_CHECKING:
     from sesa_core.bank.store import BankStore
@@ -44,18 +47,14 @@ def retry_failed(folder: RunFolder, *, dead: bool = False, by: str = "", why: st
     """Call the judge about every failure of the run that waits after a call without a usable reply (`dead`: also those that were
     given up), and commit what comes as a boundary of its own, unless the run is being trained just now."""
     config = folder.config()
-    with open_judge(config) as judge:
-        with open_bank(folder, config, write=False) as store:
-            failures = failed_calls(store, dead=dead)
-            called = _without_reply(store, judge, failures)
-            trouble = asyncio.run(_ask(failures, judge, store, config)) if failures else {}
-        if len(trouble) == len(failures):
-            return Retried(len(called), trouble)
-        try:
-            with open_bank(folder, config, write=True) as store:
-                return Retried(len(called), trouble, _commit(store, judge, config, [f.failure_id for f in failures], by, why))
-        except BankBusy:
-            return Retried(len(called), trouble, left_to_run=True)
+    with open_judge(config) as judge, open_bank(folder, config, write=False) as store:
+        failures = failed_calls(store, dead=dead)
+        called = _without_reply(store, judge, failures)
+        trouble = asyncio.run(_ask(failures, judge, store, config)) if failures else {}
+    if len(trouble) == len(failures):
+        return Retried(len(called), trouble)
+    report, left = _commit_unless_live(folder, judge, [f.failure_id for f in failures], by, why)
+    return Retried(len(called), trouble, report, left_to_run=left)
 
 
 def failed_calls(store: "BankStore", *, dead: bool) -> list[Failure]:
@@ -74,17 +73,60 @@ def _without_reply(store: "BankStore", judge: "OpenAIJudge", failures: list[Fail
 
 async def _ask(failures: list[Failure], judge: "OpenAIJudge", store: "BankStore", config: RunConfig) -> dict[str, str]:
     """What went wrong, by failure; nothing is said of the others. What was asked and did not come counts as an attempt."""
-    batch = JudgeBatch(failures, judge, store, config.judge)
+    batch = JudgeBatch(failures, judge, store, config.judge, config.distill)
     outcomes = await brought({f.failure_id: batch.ask_for_use(f.failure_id) for f in failures})
     errors = {name: error for name, error in outcomes.items() if isinstance(error, ServiceError)}
     batch.note(errors)
     return {name: str(error) for name, error in errors.items()}
 
 
-def _commit(store: "BankStore", judge: "OpenAIJudge", config: RunConfig, ids: list[str], by: str, why: str) -> BoundaryReport:
+@contextmanager
+def batch_in_this_process(folder: RunFolder, number: int, failure_ids: Sequence[str]) -> Iterator[JudgeBatch]:
+    """The calls about failures of a run that another process may be training: of its bank, or of evidence that is not yet committed."""
+    config = folder.config()
+    with open_judge(config) as judge, open_bank(folder, config, write=False) as store:
+        staged = latest_complete_result(folder.path, number) if number else None
+        known = {f.failure_id: f for f in (staged.evidence().failures if staged is not None else ())}
+        known |= {r.failure.failure_id: r.failure for r in store.read_failures()}
+        failures = [known[name] for name in failure_ids if name in known]
+        batch = JudgeBatch(failures, judge, store, config.judge, config.distill, folder.judge_table(number))
+        with at_work(folder.path, batch):
+            yield batch
+
+
+def commit_late(folder: RunFolder, judge: Judge, failure_ids: Sequence[str]) -> str:
+    """Commit what this judge said about these failures, unless the run is being trained; says what became of it."""
+    report, left = _commit_unless_live(folder, judge, failure_ids, "distill_batch", "")
+    if report is not None:
+        return f"boundary {report.tag}, {len(report.added)} cards added"
+    return "the run is being trained and takes the replies in" if left else "nothing to commit"
+
+
+def _commit_unless_live(folder: RunFolder, judge: Judge, ids: Sequence[str], by: str, why: str) -> tuple[BoundaryReport | None, bool]:
+    """(the boundary of the usable replies about these failures, if there are any; whether they are left to the run's own process).
+
+    A failure of which the bank knows nothing yet belongs to a segment that was trained and not committed: the run takes it in.
+    """
+    config = folder.config()
+    if is_live(folder):
+        return None, True
+    try:
+        with open_bank(folder, config, write=True) as store:
+            recover(store)
+            waiting = sorted(r.failure.failure_id for r in store.read_failures() if r.state in (PENDING, DEAD))
+            known = sorted(set(ids) & set(waiting))
+            replies = store.stored_distillations(known, judge.prompt_hash, judge.model)
+            return (_commit(store, replies, config, known, by, why), False) if replies else (None, False)
+    except BankBusy:
+        return None, True
+
+
+def _commit(
+    store: "BankStore", replies: Sequence[Distillation], config: RunConfig, ids: Sequence[str], by: str, why: str
+) -> BoundaryReport:
     world = build_world(config)
     commit = JudgeCommit(
-        replies=store.stored_distillations(ids, judge.prompt_hash, judge.model),
+        replies=replies,
         failed_attempts=store.count_attempts(ids),
         bank=config.bank,
         queue=config.queue,

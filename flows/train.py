@@ -5,7 +5,6 @@ by a person, a Retry button or an automation, goes on where the bank says it sta
 fails is shown as Failed and does not fail its segment.
 """
 
-import asyncio
 from typing import Any
 
 from sesa_core.config.environment import quiet_libraries
@@ -14,16 +13,15 @@ quiet_libraries()  # a worker imports this module first
 
 from prefect import flow, get_run_logger  # noqa: E402
 from prefect.runtime import flow_run  # noqa: E402
-from prefect.states import Cancelled, Completed, Failed, State  # noqa: E402
+from prefect.states import Cancelled, Completed, State  # noqa: E402
 
 from flows.composition import opened  # noqa: E402
+from flows.distillation import distilled, distilled_meanwhile  # noqa: E402
 from flows.form import TrainForm  # noqa: E402
 from flows.reporting import expected_work, finish, flow_display  # noqa: E402
 from tasks.artifacts import publish_segment  # noqa: E402
 from tasks.bank import commit_boundary  # noqa: E402
-from tasks.distillation import with_patience  # noqa: E402
 from tasks.evaluation import evaluate_segment, evaluation_due  # noqa: E402
-from tasks.judge_batch import brought  # noqa: E402
 from tasks.live_run import LiveRun, live  # noqa: E402
 from tasks.training import recover, retain_checkpoints, train_segment  # noqa: E402
 
@@ -60,11 +58,13 @@ def train(form: TrainForm = TrainForm()) -> Any:  # noqa: B008
 def segment(run_dir: str, number: int) -> Any:
     """Train, distil, commit one boundary, and what follows from it."""
     run = live(run_dir)
-    trained = train_segment(run_dir, number, return_state=True)
-    if trained.is_cancelled():
-        return trained
-    trained.result()
-    judged = distil(run, number)
+    with distilled_meanwhile(run, number) as judged_meanwhile:
+        trained = train_segment(run_dir, number, return_state=True)
+        if trained.is_cancelled():
+            return trained
+        trained.result()
+        judged = judged_meanwhile()
+    judged += distilled(run, number, judged)
     report = commit_boundary(run_dir, number, judged)
     concluded = conclude(run, number)
     return concluded if concluded.is_cancelled() else Completed(message=f"boundary {report['tag']}, {len(report['added'])} cards added")
@@ -82,29 +82,3 @@ def conclude(run: LiveRun, number: int) -> State:
     if not state.is_cancelled():
         state.result()
     return state
-
-
-def distil(run: LiveRun, number: int) -> list[str]:
-    """Judge a segment's selection; ids of its failures. A batch in which calls fail is shown, and nothing else."""
-    trained = run.finished(number)
-    failures = run.select(trained)
-    ids = [f.failure_id for f in failures]
-    batch = run.open_batch(trained, failures)
-    if ids:
-        run.show_stage("distil", number, f"judging {len(ids)} failures")
-        state = asyncio.run(distill_batch(str(run.folder.path.resolve()), number, ids, return_state=True))
-        if not batch.rows:  # it broke before the calls were done
-            state.result()
-    return ids
-
-
-@flow(name="distill_batch", flow_run_name="distil segment {number}")
-async def distill_batch(run_dir: str, number: int, failure_ids: list[str]) -> State:
-    """One retried, persisted task per failure. Ends Failed, and visible, if any call brought no usable reply."""
-    run = live(run_dir)
-    ask = with_patience(run.config.judge)
-    outcomes = await brought({f: ask(run_dir, f, run.judge.prompt_hash, run.judge.model) for f in failure_ids})
-    failed = run.batch.note(outcomes)
-    if failed:
-        return Failed(message=f"{failed} of {len(failure_ids)} judge calls brought no usable reply; their failures stay pending")
-    return Completed(message=f"{len(failure_ids)} judge calls, each with a usable reply")

@@ -10,6 +10,10 @@ SesaError
 │   ├── JudgeUnavailable       worth another attempt (connection, time-out, 429, 5xx)
 │   │   └── JudgeRateLimited
 │   ├── JudgeRejected          not worth repeating as it is (bad request, wrong key, unknown model)
+│   ├── JudgeNotCalled         no call was made, none is counted; the failure waits
+│   │   ├── JudgeBudgetSpent
+│   │   ├── JudgeResting       the judge seems to be down and is tried again later
+│   │   └── JudgeWaitOver      a boundary has waited long enough for its batch
 │   └── JudgeReplyUnusable     a reply came and is kept, but holds no card; the failure stays pending
 ├── BankError
 │   ├── BoundaryConflict       the boundary was committed by somebody else
@@ -73,8 +77,20 @@ class JudgeRejected(ServiceError):
     """The judge refuses this request or these credentials; repeating it changes nothing."""
 
 
-class JudgeBudgetSpent(ServiceError):
-    """The run's budget for judge calls is spent; no call was made, and the failure is as it was."""
+class JudgeNotCalled(ServiceError):
+    """No call was made, and the failure is as it was."""
+
+
+class JudgeBudgetSpent(JudgeNotCalled):
+    """The run's budget for judge calls is spent."""
+
+
+class JudgeResting(JudgeNotCalled):
+    """Too many calls in a row had no answer."""
+
+
+class JudgeWaitOver(JudgeNotCalled):
+    """`distill.max_wait_s` is over, or a person has stopped the run."""
 
 
 class JudgeReplyUnusable(ServiceError):

@@ -13,26 +13,18 @@ from prefect.context import TaskRunContext
 from prefect.states import State, aget_state_exception
 from prefect.tasks import Task
 
-from sesa_core.config.models import JudgeSettings
-from sesa_core.errors import JudgeUnavailable
+from tasks.judge_batch import JudgeBatch, batch_of
 from tasks.keys import cache_key
-from tasks.live_run import live
 
 
 def _call_key(context: TaskRunContext, parameters: dict[str, Any]) -> str:
-    return cache_key("judge", live(parameters["run_dir"]).identity, *(parameters[n] for n in ("failure_id", "prompt_hash", "model")))
-
-
-async def worth_repeating(task: Task, run: TaskRun, state: State) -> bool:
-    """Only a judge that is down or overloaded gets the same call again."""
-    return isinstance(await aget_state_exception(state), JudgeUnavailable)
+    return cache_key("judge", batch_of(parameters["run_dir"]).run, *(parameters[n] for n in ("failure_id", "prompt_hash", "model")))
 
 
 @task(
     task_run_name="judge {failure_id}",
     persist_result=True,
     cache_policy=CacheKeyFnPolicy(cache_key_fn=_call_key),
-    retry_condition_fn=worth_repeating,
     retry_jitter_factor=0.5,
     tags=["judge"],
 )
@@ -41,14 +33,19 @@ async def judge_failure(run_dir: str, failure_id: str, prompt_hash: str, model: 
 
     Raises JudgeUnavailable, JudgeRejected, or JudgeReplyUnusable for a reply that cannot be used.
     """
-    reply = await live(run_dir).batch.ask_for_use(failure_id)
+    reply = await batch_of(run_dir).ask_for_use(failure_id)
     return {
         "status": "ok" if reply.draft else f"no lesson: {reply.reason}",
         "tokens": reply.usage.prompt_tokens + reply.usage.completion_tokens,
     }
 
 
-def with_patience(settings: JudgeSettings) -> Task:
-    """The task with the settings' retries; each delay is twice the one before."""
+def with_patience(batch: JudgeBatch) -> Task:
+    """The task with the settings' retries, each delay twice the one before, for calls that the batch finds worth repeating."""
+    settings = batch.settings
     delays = [settings.retry_delay_s * 2**i for i in range(settings.retries)]
-    return judge_failure.with_options(retries=settings.retries, retry_delay_seconds=delays or 0)
+
+    async def worth_repeating(task: Task, run: TaskRun, state: State) -> bool:
+        return batch.worth_repeating(await aget_state_exception(state))
+
+    return judge_failure.with_options(retries=settings.retries, retry_delay_seconds=delays or 0, retry_condition_fn=worth_repeating)

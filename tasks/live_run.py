@@ -7,7 +7,7 @@ its row names. Edge case: boundary 0 has no checkpoints: there the policies stan
 
 import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -34,10 +34,9 @@ from sesa_core.training.run_folder import RunFolder
 from sesa_core.training.segment import STATE_FILE, SegmentResult, StopRequested, file_hash, latest_complete_result, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
 from sesa_core.types import Failure, Role
-from tasks.judge_batch import JudgeBatch
+from tasks.judge_batch import JudgeBatch, run_identity
 
 GREEDY, SAMPLED = "evaluate greedy", "evaluate sampled"  # kinds of stage, as a display counts them
-JUDGE_TABLE = "judge.json"
 
 
 @dataclass(frozen=True)
@@ -64,7 +63,6 @@ class LiveRun:
     world: WorldParts
     judge: Judge | None
     display: Display
-    batch: JudgeBatch | None = None  # the judge calls of the segment in progress
 
     # -- where the run stands
 
@@ -75,7 +73,7 @@ class LiveRun:
     @cached_property
     def identity(self) -> str:
         """Names this run and no other, also none that lay in the same folder before it was deleted."""
-        return f"{self.folder.name} {self.store.boundaries()[0].committed_at}"
+        return run_identity(self.store)
 
     def segment_row(self, segment: int) -> BoundaryRow:
         """The boundary that committed this segment; boundary 0 for segment 0."""
@@ -150,10 +148,11 @@ class LiveRun:
         """Of the last boundary, whatever its kind: a person's edit since the last segment counts."""
         return BankSnapshot.open(self.store) if self.config.bank.enabled else None
 
-    def select(self, result: SegmentResult) -> list[Failure]:
-        """What goes to the judge at this boundary: pending failures of before and those of the segment."""
-        fresh = result.evidence().failures
-        return select_failures(waiting(self.store.read_failures(), fresh), self.config.queue)
+    def select(self, result: SegmentResult | None, judged: Collection[str] = ()) -> list[Failure]:
+        """What goes to the judge next: of the failures that wait and those of a trained segment, without those that were just judged."""
+        fresh = result.evidence().failures if result is not None else ()
+        pending = waiting(self.store.read_failures(), fresh)
+        return select_failures([p for p in pending if p.failure.failure_id not in judged], self.config.queue)
 
     def commit(self, result: SegmentResult, judged: list[str]) -> BoundaryReport:
         """The boundary of a trained segment, with every usable reply about the failures in `judged` and those that a person had asked
@@ -187,16 +186,16 @@ class LiveRun:
 
     # -- the judge
 
-    def open_batch(self, result: SegmentResult, failures: Sequence[Failure]) -> JudgeBatch:
-        """Make these failures of a trained segment known to the judge's tasks."""
-        table = Path(result.folder) / JUDGE_TABLE
-        self.batch = JudgeBatch(failures, self.judge, self.store, self.config.judge, table)
-        return self.batch
+    def batch(self, segment: int, failures: Sequence[Failure]) -> JudgeBatch:
+        """The calls about what was selected at the boundary of a segment."""
+        return JudgeBatch(failures, self.judge, self.store, self.config.judge, self.config.distill, self.folder.judge_table(segment))
 
     def judge_rows(self, segment: int) -> list[dict[str, Any]]:
-        """The judge table of a committed segment; empty if nothing was asked."""
-        file = self.folder.segment_dir(segment) / f"attempt-{self.segment_row(segment).attempt}" / JUDGE_TABLE
-        return json.loads(file.read_text()) if file.exists() else []
+        """The judge tables of the batches that the boundary of a segment took in; empty if nothing was asked."""
+        plan, overlap = self.config.selfplay, self.config.distill.overlap
+        batches = [*([segment - 1] if overlap else []), *([segment] if not overlap or segment == plan.segments else [])]
+        files = (self.folder.judge_table(number) for number in batches)
+        return [row for file in files if file.exists() for row in json.loads(file.read_text())]
 
     # -- evaluation
 

@@ -11,6 +11,7 @@ from fastapi import FastAPI
 
 from sesa_core.config.models import JudgeSettings
 from sesa_core.judge.client import OpenAIJudge
+from sesa_core.judge.faults import App, Message, Reachable, Receive, Send
 from sesa_core.types import Failure, Passage, ShownCard
 
 CORDOBA_EUROPE = ("Cordoba", "City in Spain, Europe.")
@@ -83,11 +84,31 @@ def completion(content: object, finish: str = "stop", refusal: str | None = None
     }
 
 
+class Watched:
+    """An ASGI app that notes the body of each call that it hands on, whatever `app` does with it."""
+
+    def __init__(self, app: App) -> None:
+        self.app, self.bodies = app, list[str]()
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if not scope["path"].endswith("/chat/completions"):
+            return await self.app(scope, receive, send)
+        heard = [await receive()]
+        while heard[-1].get("more_body"):
+            heard.append(await receive())
+        self.bodies.append(b"".join(m.get("body", b"") for m in heard).decode())
+
+        async def again() -> Message:
+            return heard.pop(0) if heard else await receive()
+
+        return await self.app(scope, again, send)
+
+
 @contextlib.contextmanager
-def serving(app: FastAPI) -> Iterator[str]:
+def serving(app: FastAPI | App) -> Iterator[str]:
     """Run a test's own app on a free loopback port; yields its base URL."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
+        server = uvicorn.Server(uvicorn.Config(app, http=Reachable, log_config=None, lifespan="off", timeout_graceful_shutdown=1))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         while not server.started:

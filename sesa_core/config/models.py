@@ -127,10 +127,12 @@ class ValidationSettings(Section):
     max_words: int = Field(80, ge=0, description="0 for languages without spaces")
     near_duplicate_window: int = Field(200, ge=0, description="problems that a new question must differ from")
     near_duplicate_threshold: float = Field(0.9, gt=0, le=1, description="token Jaccard at which two questions are the same")
-    verifier: Literal["world", "solver"] = Field(
-        "world", description="world: the closed-form world resolves the question; solver: answered greedily from evidence and noise"
+    verifier: Literal["world", "solver", "judge"] = Field(
+        "world",
+        description="world: the closed-form world resolves the question; solver, judge: it is answered from evidence and noise, by "
+        "the greedy solver or by the judge (two calls at most per question, beside those about failures)",
     )
-    noise_passages: int = Field(4, ge=0, description="passages of other trajectories mixed into the evidence (solver verifier)")
+    noise_passages: int = Field(4, ge=0, description="passages of other trajectories mixed into the evidence (solver, judge)")
     pool_reset_steps: int = Field(10, ge=1, description="the pool of earlier problems is cleared this often")
 
     @model_validator(mode="after")
@@ -268,6 +270,19 @@ class JudgeSettings(Section):
         return self
 
 
+class DistillSettings(Section):
+    """When failures are judged, and how long a run waits for it."""
+
+    overlap: bool = Field(
+        False, description="judge a segment's failures while the next one trains; their cards are admitted one boundary later"
+    )
+    max_wait_s: float = Field(
+        900.0, ge=0, description="a boundary waits so long for its judge calls; then no other is started, and what is missing stays pending"
+    )
+    give_up_after: int = Field(10, ge=1, description="calls in a row without an answer after which the judge is taken for down")
+    probe_after_s: float = Field(30.0, gt=0, description="how often a judge that is taken for down is tried again")
+
+
 class EvaluationSettings(Section):
     """What is measured before and after a run."""
 
@@ -310,5 +325,6 @@ class RunConfig(Section):
     bank: BankSettings = BankSettings()
     queue: QueueSettings = QueueSettings()
     judge: JudgeSettings = JudgeSettings()
+    distill: DistillSettings = DistillSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     retention: RetentionSettings = RetentionSettings()

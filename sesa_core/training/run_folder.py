@@ -88,6 +88,10 @@ class RunFolder:
     def evaluation_file(self, boundary: int) -> Path:
         return self.path / "evaluations" / f"boundary-{boundary:05d}.json"
 
+    def judge_table(self, segment: int) -> Path:
+        """What came of the judge calls about the failures that were selected at the boundary of a segment."""
+        return self.path / "judge" / f"segment-{segment:05d}.json"
+
     def segment_dir(self, segment: int) -> Path:
         return self.path / "segments" / f"{segment:05d}"
 

@@ -14,7 +14,7 @@ from fastapi.responses import JSONResponse
 
 from sesa_core.bank.replies import Spent
 from sesa_core.bank.store import BankStore
-from sesa_core.config.models import JudgeSettings
+from sesa_core.config.models import DistillSettings, JudgeSettings
 from sesa_core.errors import JudgeBudgetSpent, JudgeRateLimited, ServiceError
 from sesa_core.judge.client import OpenAIJudge
 from sesa_core.judge.faults import Faulty, Plan
@@ -30,7 +30,9 @@ FAILURES = [wrong_section(f"f-{number}") for number in (1, 2)]
 def batch_at(address: str, folder: Path, longest_wait_s: float = 60.0, **changed: object) -> Iterator[JudgeBatch]:
     with BankStore.open(folder / "bank", embedder=embedder(), run="first") as store:
         settings = JudgeSettings(concurrency=1, **changed)
-        yield JudgeBatch(FAILURES, OpenAIJudge(settings, address, None), store, settings, folder / "judge.json", longest_wait_s)
+        distill = DistillSettings(give_up_after=2, probe_after_s=0.5)
+        judge, file = OpenAIJudge(settings, address, None), folder / "judge.json"
+        yield JudgeBatch(FAILURES, judge, store, settings, distill, file, longest_wait_s)
 
 
 def kept(folder: Path) -> BankStore:

@@ -39,7 +39,7 @@ def run_with_failed_calls(folder, *, max_attempts: int = 5, after: str = "ok") -
 
     faulty = Faulty(app, Plan(f"ok*7,rate_limit*13,{after}*"))
     with serving(faulty) as address:
-        settings = ["judge.concurrency=1", f"judge.base_url={address}", f"queue.max_attempts={max_attempts}"]
+        settings = ["judge.concurrency=1", f"judge.base_url={address}", f"queue.max_attempts={max_attempts}", "distill.give_up_after=20"]
         config = load_config(overrides=settings, values={"runs_dir": str(folder)})
         run, judge = create_run(config, "tried"), OpenAIJudge(config.judge, address, None)
         with open_bank(run, config, write=True) as store:
