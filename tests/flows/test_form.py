@@ -21,6 +21,12 @@ def runs_dir(tmp_path) -> Path:
     return tmp_path / "runs"
 
 
+def test_a_limit_that_would_not_hold_is_refused_with_the_verifier_that_passes_it_over(runs_dir):
+    with pytest.raises(ConfigError, match="judge.requests_per_minute") as refused:
+        TrainForm(overrides=["validation.verifier=judge", "judge.requests_per_minute=60"], runs_dir=str(runs_dir)).create()
+    assert refused.value.key == "validation.verifier" and not runs_dir.exists()
+
+
 @pytest.mark.parametrize(
     ("setting", "key"),
     [

@@ -15,13 +15,13 @@ from fastapi.responses import JSONResponse
 from sesa_core.bank.replies import Spent
 from sesa_core.bank.store import BankStore
 from sesa_core.config.models import DistillSettings, JudgeSettings
-from sesa_core.errors import JudgeBudgetSpent, JudgeRateLimited, ServiceError
+from sesa_core.errors import JudgeBudgetSpent, JudgeRateLimited, JudgeResting, JudgeUnavailable, JudgeWaitOver, ServiceError
 from sesa_core.judge.client import OpenAIJudge
 from sesa_core.judge.faults import Faulty, Plan
 from sesa_core.judge.server import create_app
 from tasks.judge_batch import JudgeBatch
 from tests.bank_support import embedder
-from tests.judge_support import serving, wrong_section
+from tests.judge_support import Watched, serving, wrong_section
 
 FAILURES = [wrong_section(f"f-{number}") for number in (1, 2)]
 
@@ -123,3 +123,45 @@ def test_what_a_reply_costs_is_kept_even_if_nobody_can_read_it(tmp_path):
         reply = asyncio.run(batch.ask("f-1"))
     assert kept(tmp_path).judge_calls() == [Spent("sesa-analyst", "unparsable", reply.usage)]
     assert reply.usage.cost == pytest.approx((2 * reply.usage.prompt_tokens + 10 * reply.usage.completion_tokens) / 1e6)
+
+
+def test_a_judge_that_is_down_is_given_up_and_tried_again_later(tmp_path):
+    watched = Watched(Faulty(create_app(), Plan("unavailable*2")))
+    with serving(watched) as address, batch_at(address, tmp_path) as batch:  # given up after 2 calls, tried again .5 s later
+        outcomes = [outcome(batch, "f-1"), outcome(batch, "f-2"), outcome(batch, "f-1")]
+        assert [type(o) for o in outcomes] == [JudgeUnavailable, JudgeUnavailable, JudgeResting] and len(watched.bodies) == 2
+        assert batch.worth_repeating(outcomes[2])
+        time.sleep(0.5)
+        assert outcome(batch, "f-1").draft is not None and outcome(batch, "f-2").draft is not None
+
+
+def test_a_call_that_was_not_made_is_no_attempt_and_one_that_was_is(tmp_path):
+    with serving(Faulty(create_app(), Plan("unavailable*"))) as address, batch_at(address, tmp_path) as batch:
+        called = [outcome(batch, "f-1"), outcome(batch, "f-1")]
+        batch.note({"f-1": outcome(batch, "f-1"), "f-2": outcome(batch, "f-2")})
+        assert [type(o) for o in called] == [JudgeUnavailable] * 2
+        assert [(r["failure"], r["calls"]) for r in batch.rows] == [("f-1", 2), ("f-2", 0)]
+        assert all("2 calls in a row" in r["status"] for r in batch.rows)
+    with kept(tmp_path) as bank:
+        assert bank.count_attempts(["f-1", "f-2"]) == {"f-1": 1, "f-2": 0}
+        assert "503" in bank.judge_trouble(["f-1"])["f-1"][0], "what the last call said, not that another was not made"
+
+
+def test_when_nobody_waits_any_more_no_call_is_started_and_none_is_broken_off(tmp_path):
+    async def close_while_one_is_asked(batch: JudgeBatch) -> list:
+        first = asyncio.create_task(batch.ask("f-1"))
+        await asyncio.sleep(0.5)  # its call takes 2 s
+        batch.close_in(0.0)
+        return await asyncio.gather(first, batch.ask("f-2"), return_exceptions=True)
+
+    with serving(Faulty(create_app(), Plan("slow"))) as address, batch_at(address, tmp_path) as batch:
+        first, second = asyncio.run(close_while_one_is_asked(batch))
+        assert first.draft is not None and isinstance(second, JudgeWaitOver)
+        assert not batch.worth_repeating(JudgeUnavailable("down")), "the task of a call is not repeated either"
+
+
+def outcome(batch: JudgeBatch, failure_id: str):
+    try:
+        return asyncio.run(batch.ask(failure_id))
+    except ServiceError as error:
+        return error

@@ -3,10 +3,6 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -14,27 +10,10 @@ import pytest
 from sesa_core.training.run_folder import RunFolder
 from sesa_core.world.build import WORDNET
 from sesa_core.world.load import SHIPPED
-from tests.flows.conftest import PATIENCE_S, SMALL, environment, post, sesa, wait_for
+from tests.flows.conftest import PATIENCE_S, SMALL, post, sesa, wait_for
+from tests.flows.served import deploy_all, prefect, worker
 
-ROOT = Path(__file__).parents[2]
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * PATIENCE_S)]
-
-
-def prefect(*arguments: str, **more: str) -> None:
-    command = [sys.executable, "-m", "prefect", *arguments]
-    done = subprocess.run(command, cwd=ROOT, env=environment(**more), capture_output=True, text=True, timeout=PATIENCE_S)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
-@contextmanager
-def worker(log: Path, **more: str) -> Iterator[None]:
-    """A worker that runs what is deployed; it leaves with the block."""
-    command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "sesa"]
-    with log.open("wb") as out, subprocess.Popen(command, cwd=ROOT, env=environment(**more), stdout=out, stderr=out) as process:
-        try:
-            yield
-        finally:
-            process.terminate()
 
 
 def process_of(flow_run: str) -> int | None:
@@ -53,9 +32,7 @@ def test_a_retry_goes_on_with_the_run_that_its_flow_run_began(prefect_server, tm
     at = {"PREFECT_API_URL": prefect_server, "PREFECT_HOME": str(tmp_path / "home")}
     few = ["evaluation.questions=1", "evaluation.arms=[off]", "selfplay.segments=1"]
     form = {"runs_dir": str(tmp_path / "runs"), "overrides": [*SMALL, *few]}
-    prefect("work-pool", "create", "sesa", "--type", "process", **at)
-    prefect("work-queue", "create", "training", "--pool", "sesa", "--limit", "1", **at)
-    prefect("deploy", "--all", "--no-prompt", "--prefect-file", "deployments/prefect.yaml", **at)
+    deploy_all(**at)
     prefect("deployment", "run", "train/train", "--params", json.dumps({"form": form}), **at)
 
     def state() -> tuple[str, str]:

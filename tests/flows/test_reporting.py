@@ -96,3 +96,12 @@ def test_what_a_run_may_ask_of_a_judge_is_told_beforehand(tmp_path):
     priced = ("judge.price_completion=10", "judge.cost_budget=0.5", "judge.token_budget=50000")
     said = most_that_judging_uses(config(tmp_path, *outside, *priced), work)
     assert said.endswith("(a cost of 0.90), and the prompts, within judge.token_budget 50,000 and judge.cost_budget 0.50")
+
+
+def test_the_calls_about_questions_are_told_too(tmp_path):
+    """Twenty steps of 3 x 2 questions, each asked about twice at most: 240 calls beside the 60 about failures."""
+    outside = ("judge.base_url=https://host/v1", "judge.model=m", "queue.per_boundary=30", "validation.verifier=judge")
+    played = ("selfplay.targets=3", "selfplay.proposals_per_target=2")
+    for enabled, calls in ((True, 300), (False, 240)):
+        said = most_that_judging_uses(config(tmp_path, *outside, *played, f"bank.enabled={str(enabled).lower()}"), Work(40, 20))
+        assert f"at most {calls} calls" in said

@@ -1,0 +1,30 @@
+"""Which verifier the settings name, and that a run which only reads needs no judge."""
+
+import pytest
+
+from flows.composition import build_verifier, build_world, open_judge
+from sesa_core.config.load import load_config
+from sesa_core.errors import JudgeUnavailable
+from sesa_core.rng import stream
+from sesa_core.rollout.validate import Rejection
+from sesa_core.rollout.verify import PolicyVerifier
+from tests.core.rollout.test_loop import one_search, table
+from tests.core.rollout.test_verify import EVIDENCE, candidate
+
+
+@pytest.mark.parametrize("name", ["world", "judge"])
+def test_the_settings_choose_who_verifies(name):
+    config = load_config(overrides=[f"validation.verifier={name}"])
+    with open_judge(config) as judge:
+        verifier = build_verifier(config, build_world(config), table(one_search), judge)
+        (outcome,) = verifier.verify([candidate(EVIDENCE)], 1, stream(0))
+    assert outcome == {"world": Rejection.WRONG_ANSWER, "judge": None}[name], "the real currency of Chad has another name"
+
+
+def test_a_run_that_only_reads_is_built_without_a_judge():
+    config = load_config(overrides=["validation.verifier=judge"])
+    verifier = build_verifier(config, build_world(config), table(one_search), None)
+    with pytest.raises(JudgeUnavailable, match="without a judge"):
+        verifier.verify([candidate()], 1, stream(0))
+    solver = load_config(overrides=["validation.verifier=solver"])
+    assert isinstance(build_verifier(solver, build_world(solver), table(one_search), None), PolicyVerifier)
