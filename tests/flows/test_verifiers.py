@@ -1,5 +1,7 @@
 """Which verifier the settings name, and that a run which only reads needs no judge."""
 
+from dataclasses import replace
+
 import pytest
 
 from flows.composition import build_verifier, build_world, open_judge
@@ -9,16 +11,20 @@ from sesa_core.rng import stream
 from sesa_core.rollout.validate import Rejection
 from sesa_core.rollout.verify import PolicyVerifier
 from tests.core.rollout.test_loop import one_search, table
-from tests.core.rollout.test_verify import EVIDENCE, candidate
+from tests.core.rollout.test_verify import OTHER_VALUE, TARGET, candidate
 
 
 @pytest.mark.parametrize("name", ["world", "judge"])
 def test_the_settings_choose_who_verifies(name):
-    config = load_config(overrides=[f"validation.verifier={name}"])
+    """The world knows that Chad has no dinar, the judge knows only what it is shown."""
+    config, asked = (
+        load_config(overrides=[f"validation.verifier={name}"]),
+        replace(candidate(OTHER_VALUE), target=replace(TARGET, answer="dinar")),
+    )
     with open_judge(config) as judge:
         verifier = build_verifier(config, build_world(config), table(one_search), judge)
-        (outcome,) = verifier.verify([candidate(EVIDENCE)], 1, stream(0))
-    assert outcome == {"world": Rejection.WRONG_ANSWER, "judge": None}[name], "the real currency of Chad has another name"
+        (outcome,) = verifier.verify([asked], 1, stream(0))
+    assert outcome == {"world": Rejection.WRONG_ANSWER, "judge": None}[name]
 
 
 def test_a_run_that_only_reads_is_built_without_a_judge():
