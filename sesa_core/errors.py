@@ -22,6 +22,7 @@ SesaError
 │   └── BankDamaged            a table cannot be read, or holds what no bank holds; also a UserError
 ├── EngineError                a policy engine broke (weights, checkpoint, worker)
 │   └── CheckpointMismatch     staged files are not those that the boundary names
+├── UnhealthyRun               an alarm of `health.stop_on` sounded
 └── WorldError                 the world's files are missing or damaged
 """
 
@@ -123,6 +124,10 @@ class EngineError(SesaError):
 
 class CheckpointMismatch(EngineError):
     """Checkpoint files differ from the hashes that were recorded for them."""
+
+
+class UnhealthyRun(SesaError):
+    """Training is not healthy any more, and the settings say that it is to stop then."""
 
 
 class WorldError(SesaError):

@@ -1,4 +1,4 @@
-"""What a segment leaves in the Prefect UI: four tables under fixed keys, so that each key is a history.
+"""What a segment leaves in the Prefect UI: five tables under fixed keys, so that each key is a history.
 
 Invariant: published once. The task's result is persisted, so a run that was killed after its boundary publishes what is
 missing when it is resumed, and nothing twice.
@@ -12,7 +12,7 @@ from prefect.artifacts import create_table_artifact
 from prefect.cache_policies import CacheKeyFnPolicy
 from prefect.context import TaskRunContext
 
-from sesa_core.report.tables import bank_diff_rows, gate_rows, metric_rows
+from sesa_core.report.tables import bank_diff_rows, gate_rows, health_rows, metric_rows
 from tasks.keys import cache_key
 from tasks.live_run import live
 
@@ -28,12 +28,13 @@ def _once(context: TaskRunContext, parameters: dict[str, Any]) -> str:
 
 @task(task_run_name="artifacts of segment {segment}", persist_result=True, cache_policy=CacheKeyFnPolicy(cache_key_fn=_once))
 def publish_segment(run_dir: str, segment: int) -> list[str]:
-    """Metrics, judge calls, gate findings and the bank's diff of a committed segment. Returns the tables' keys."""
+    """Metrics, judge calls, alarms, gate findings and the bank's diff of a committed segment. Returns the tables' keys."""
     run = live(run_dir)
     row = run.segment_row(segment)
     tables = {
         "metrics": metric_rows(row.metrics),
         "judge": run.judge_rows(segment),
+        "health": health_rows(run.alarms(segment)),
         "gate": gate_rows(row.report),
         "bank": bank_diff_rows({**row.report, "tag": row.tag}),
     }

@@ -31,7 +31,7 @@ from sesa_core.rollout.verify import Verifier
 from sesa_core.training.checkpoint import read_state
 from sesa_core.training.host import Host
 from sesa_core.training.run_folder import RunFolder
-from sesa_core.training.segment import STATE_FILE, SegmentResult, StopRequested, file_hash, latest_complete_result, run_segment
+from sesa_core.training.segment import ALARMS_FILE, STATE_FILE, SegmentResult, StopRequested, file_hash, latest_complete_result, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
 from sesa_core.types import Failure, Role
 from tasks.judge_batch import JudgeBatch, run_identity
@@ -196,6 +196,11 @@ class LiveRun:
         batches = [*([segment - 1] if overlap else []), *([segment] if not overlap or segment == plan.segments else [])]
         files = (self.folder.judge_table(number) for number in batches)
         return [row for file in files if file.exists() for row in json.loads(file.read_text())]
+
+    def alarms(self, segment: int) -> list[dict[str, Any]]:
+        """What was not healthy in a committed segment."""
+        file = self.folder.segment_dir(segment) / f"attempt-{self.segment_row(segment).attempt}" / ALARMS_FILE
+        return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     # -- evaluation
 

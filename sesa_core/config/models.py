@@ -283,6 +283,35 @@ class DistillSettings(Section):
     probe_after_s: float = Field(30.0, gt=0, description="how often a judge that is taken for down is tried again")
 
 
+class HealthSettings(Section):
+    """Bounds of what training may come to; null: no alarm. Whatever is beyond its bound for `window` steps in a row is an alarm."""
+
+    window: int = Field(3, ge=1, description="steps in a row beyond a bound until the alarm")
+    stop_on: tuple[
+        Literal[
+            "valid_rate",
+            "zero_variance",
+            "entropy",
+            "kl",
+            "finished",
+            "repetition",
+            "distinct_questions",
+            "near_duplicates",
+            "dropped",
+        ],
+        ...,
+    ] = Field((), description="alarms that stop the run instead of being shown only")
+    least_valid_rate: float | None = Field(0.1, ge=0, le=1, description="share of questions that are valid")
+    most_zero_variance: float | None = Field(0.95, ge=0, le=1, description="share of the solver's groups in which all rewards are equal")
+    least_entropy: float | None = Field(0.01, ge=0, description="nats per sampled token, of either role")
+    most_kl: float | None = Field(1.0, ge=0, description="distance from the first policy per token, where grpo.kl_coef asks for it")
+    least_finished: float | None = Field(0.5, ge=0, le=1, description="share of the solver's games that end with an answer")
+    most_repetition: float | None = Field(0.5, ge=0, le=1, description="share of runs of four tokens that stood before in the same text")
+    least_distinct_questions: float | None = Field(0.3, ge=0, le=1, description="distinct questions among those written in a step")
+    most_near_duplicates: float | None = Field(0.5, ge=0, le=1, description="share of questions refused as posed before")
+    most_dropped: float | None = Field(0.5, ge=0, le=1, description="share of samples dropped since search or judge failed")
+
+
 class EvaluationSettings(Section):
     """What is measured before and after a run."""
 
@@ -326,5 +355,6 @@ class RunConfig(Section):
     queue: QueueSettings = QueueSettings()
     judge: JudgeSettings = JudgeSettings()
     distill: DistillSettings = DistillSettings()
+    health: HealthSettings = HealthSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     retention: RetentionSettings = RetentionSettings()

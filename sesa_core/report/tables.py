@@ -1,6 +1,6 @@
 """Rows for the tables that a run shows, in a terminal or in the Prefect UI. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 SHOWN_METRICS = (
@@ -21,6 +21,12 @@ def metric_rows(metrics: Mapping[str, float]) -> list[dict[str, Any]]:
     """The headline metrics first, then all others by name."""
     names = [n for n in SHOWN_METRICS if n in metrics] + sorted(set(metrics) - set(SHOWN_METRICS))
     return [{"metric": name, "mean": round(metrics[name], 4)} for name in names]
+
+
+def health_rows(alarms: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """One row per alarm; one that says so if there was none."""
+    names = ("step", "name", "metric", "value", "bound", "means")
+    return [{n: a[n] for n in names} for a in alarms] or [dict.fromkeys(names, "") | {"name": "no alarm"}]
 
 
 def gate_rows(report: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -38,6 +38,7 @@ class StepProgress(Protocol):
     steps: int
     phase: str
     metrics: Mapping[str, float]
+    alarms: tuple[str, ...]
 
 
 def where_text(segment: int, segments: int, step: int, steps: int) -> str:
@@ -113,6 +114,8 @@ class PlainDisplay:
         shown = [f"{HEADLINES[k]} {progress.metrics[k]:.2f}" for k in HEADLINES if k in progress.metrics]
         where = f"segment {progress.segment}/{progress.segments} step {progress.step}/{progress.steps}"
         self._write(", ".join([where, *shown, f"left {left_text(self._pace)}"]))
+        for alarm in progress.alarms:
+            self._write(alarm)
 
     def note(self, text: str) -> None:
         self._write(text)
@@ -153,6 +156,8 @@ class LiveDisplay:
             self._pace.step_done(progress.step)
             for key in HEADLINES:
                 self._history[key] += [progress.metrics[key]] if key in progress.metrics else []
+        for alarm in progress.alarms:
+            self.note(alarm)
 
     def note(self, text: str) -> None:
         self._console.print(text, markup=False, highlight=False)

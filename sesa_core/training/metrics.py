@@ -9,6 +9,8 @@ from sesa_core.rollout.solver import Deck, SolverRound
 from sesa_core.rollout.validate import Rejection
 from sesa_core.types import StepEvidence, Trajectory
 
+_RUN = 4  # tokens that count as a repetition when they stand again
+
 
 def _mean(values: Sequence[float]) -> float:
     return fmean(values) if values else 0.0
@@ -36,17 +38,30 @@ def _trajectories(proposals: Sequence[Proposal], solved: SolverRound) -> list:
     return [p.trajectory for p in proposals] + [t for g in solved.groups for t in g.trajectories]
 
 
+def repetition(trajectory: Trajectory) -> float:
+    """Share of runs of four sampled tokens that stood before in the same rollout. What the environment wrote does not count."""
+    own = [t for t, sampled in zip(trajectory.response_ids, trajectory.response_mask, strict=True) if sampled]
+    runs = [tuple(own[i : i + _RUN]) for i in range(len(own) - _RUN + 1)]
+    return 1 - len(set(runs)) / len(runs) if runs else 0.0
+
+
 def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float]:
     judged = [p for p in proposals if not p.dropped]
     reasons = Counter(p.rejection for p in judged if p.rejection is not None)
+    written = [p.trajectory.final for p in judged if p.trajectory.final]
     return {
         "proposer/posed": len(proposals),
         "proposer/valid": sum(p.problem is not None for p in judged),
         "proposer/valid_rate": _mean([p.problem is not None for p in judged]),
         "proposer/dropped": sum(bool(p.dropped) for p in proposals),
+        "proposer/dropped_share": _mean([bool(p.dropped) for p in proposals]),
         "proposer/searches": _mean([len(p.trajectory.queries) for p in judged]),
         "proposer/response_tokens": _mean([sum(p.trajectory.response_mask) for p in judged]),
         "proposer/distinct_relations": len({p.target.relation for p in judged if p.problem is not None}),
+        "proposer/distinct_targets": len({p.target.target_id for p in judged if p.problem is not None}),
+        "proposer/distinct_questions": len(set(written)) / len(written) if written else 1.0,
+        "proposer/near_duplicate_share": _mean([p.rejection is Rejection.NEAR_DUPLICATE for p in judged]),
+        "proposer/repetition": _mean([repetition(p.trajectory) for p in judged]),
         **{f"proposer/rejected/{reason}": reasons.get(reason, 0) for reason in Rejection},
     }
 
@@ -69,6 +84,8 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
         "solver/frontier_share": _mean([0 < rate < 1 for rate in rates]),
         "solver/zero_variance_share": _mean([rate in (0.0, 1.0) for rate in rates]),
         "solver/dropped_groups": len(solved.dropped),
+        "solver/dropped_share": len(solved.dropped) / max(1, len(solved.dropped) + len(solved.groups)),
+        "solver/repetition": _mean([repetition(t) for t in played]),
         "solver/searches": _mean([len(t.queries) for t in played]),
         "solver/response_tokens": _mean([sum(t.response_mask) for t in played]),
         "solver/finished_rate": _mean([t.ending == "finished" for t in played]),

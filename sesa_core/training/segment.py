@@ -6,18 +6,19 @@ either has a complete, verifiable result or counts for nothing; attempts never s
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from sesa_core.errors import CheckpointMismatch
+from sesa_core.errors import CheckpointMismatch, UnhealthyRun
 from sesa_core.training.evidence import append_step, read_segment
+from sesa_core.training.health import Alarm, Health
 from sesa_core.training.records import write_trajectories
 from sesa_core.training.selfplay import SelfPlay
 from sesa_core.training.step import Progress, StepRecord, play_step
 from sesa_core.types import Role, SegmentEvidence
 
-STATE_FILE = "selfplay.json"
+STATE_FILE, ALARMS_FILE = "selfplay.json", "alarms.jsonl"
 
 
 @dataclass(frozen=True)
@@ -73,20 +74,26 @@ def run_segment(
     steps = game.config.selfplay.steps_per_segment
     first = (segment - 1) * steps + 1
     history: list[dict[str, float]] = []
+    health = Health(game.config.health)
     for step in range(first, first + steps):
         where = Progress(segment, game.config.selfplay.segments, step, game.config.selfplay.segments * steps, "")
         record = play_step(game, step, lambda phase, where=where: on_progress(replace(where, phase=phase)))
-        write_step(folder, run_dir, record, segment, attempt)
+        alarms = health.look(step, record.metrics)
+        write_step(folder, run_dir, record, segment, attempt, alarms)
         history.append(record.metrics)
-        on_progress(replace(where, phase="step done", metrics=record.metrics))
+        on_progress(replace(where, phase="step done", metrics=record.metrics, alarms=tuple(map(str, alarms))))
+        if (alarm := health.stops(alarms)) is not None:
+            raise UnhealthyRun(f"{alarm}; health.stop_on in {run_dir / 'config.yaml'} asks to stop then, and a resumed run goes by it too")
         if step < first + steps - 1 and should_stop():
             raise StopRequested(f"stopped after step {step}; segment {segment} will be trained again from its start")
     save_checkpoints(game, folder)
     return finish(game, folder, segment, attempt, history)
 
 
-def write_step(folder: Path, run_dir: Path, record: StepRecord, segment: int, attempt: int) -> None:
-    """Evidence and trajectories into the attempt's folder, metrics also into the run's stream."""
+def write_step(folder: Path, run_dir: Path, record: StepRecord, segment: int, attempt: int, alarms: Sequence[Alarm]) -> None:
+    """Evidence, trajectories and alarms into the attempt's folder, metrics also into the run's stream."""
+    with (folder / ALARMS_FILE).open("a") as file:
+        file.writelines(json.dumps(alarm.as_json()) + "\n" for alarm in alarms)
     append_step(folder / "evidence.jsonl", record.evidence)
     write_trajectories(folder / "trajectories" / f"step-{record.step:05d}.parquet", record)
     line = json.dumps({"segment": segment, "attempt": attempt, "step": record.step, **record.metrics})

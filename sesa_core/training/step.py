@@ -14,7 +14,7 @@ from sesa_core.rng import stream
 from sesa_core.rollout.proposer import Proposal, propose, validate
 from sesa_core.rollout.solver import Deck, SolverRound, solve
 from sesa_core.training.evidence import collect
-from sesa_core.training.grpo import ScoredRollout, build_rows
+from sesa_core.training.grpo import ScoredRollout, Scores, build_rows, scores_of
 from sesa_core.training.metrics import step_metrics
 from sesa_core.training.selfplay import SelfPlay
 from sesa_core.types import Group, Problem, Role, StepEvidence
@@ -22,7 +22,7 @@ from sesa_core.types import Group, Problem, Role, StepEvidence
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a run stands, for whoever shows it. `metrics` is empty until a step's end."""
+    """Where a run stands, for whoever shows it. `metrics` is empty until a step's end, `alarms` nearly always."""
 
     segment: int
     segments: int
@@ -30,6 +30,7 @@ class Progress:
     steps: int
     phase: str
     metrics: dict[str, float] = field(default_factory=dict)
+    alarms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -41,6 +42,7 @@ class StepRecord:
     round: SolverRound
     evidence: StepEvidence
     metrics: dict[str, float]
+    scores: Scores = field(default_factory=dict)
 
 
 class Clock:
@@ -81,12 +83,12 @@ def play_step(game: SelfPlay, step: int, announce: Callable[[str], None] = lambd
     decks = retrieve_cards(game, problems, step)
     clock.enter("solve")
     solved = solve(problems, decks, game.config.selfplay.solver_group, game.card_rules(), game.table(Role.SOLVER), step)
-    updates = update_policies(game, proposals, solved, clock)
+    updates, scores = update_policies(game, proposals, solved, clock)
     clock.enter("")
     remember(game, solved.groups, step)
     evidence = collect(solved.groups, step)
     metrics = step_metrics(proposals, solved, evidence, decks, updates, clock.seconds)
-    return StepRecord(step, tuple(proposals), solved, evidence, metrics)
+    return StepRecord(step, tuple(proposals), solved, evidence, metrics, scores)
 
 
 def choose_problems(game: SelfPlay, proposals: Sequence[Proposal], step: int) -> list[Problem]:
@@ -120,16 +122,18 @@ def retrieve_cards(game: SelfPlay, problems: Sequence[Problem], step: int) -> di
     return {p.problem_id: Deck(tuple(hits), tuple(others)) for p, hits, others in zip(problems, found, decoys, strict=True)}
 
 
-def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound, clock: Clock) -> dict[str, float]:
-    """One GRPO update per role in the configured order, then fresh weights for the generators.
+def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound, clock: Clock) -> tuple[dict[str, float], Scores]:
+    """One GRPO update per role in the configured order, then fresh weights for the generators. Metrics, and what each rollout earned.
 
     A batch without a live group updates nothing.
     """
     scored = {Role.SOLVER: score_solver(solved.groups, game.config.grpo.baseline), Role.PROPOSER: score_proposals(game, proposals, solved)}
     metrics: dict[str, float] = {}
+    scores: Scores = {}
     for name in game.config.selfplay.update_order:
         role = Role(name)
         rows, counts = build_rows(scored[role], normalise_by_std=game.config.grpo.normalise_by_std)
+        scores |= scores_of(scored[role], rows)
         metrics |= {f"{role}/{key}": value for key, value in counts.as_metrics().items()}
         metrics[f"{role}/reward"] = fmean(r.reward for r in scored[role]) if scored[role] else 0.0
         if not rows or (role is Role.PROPOSER and game.config.selfplay.freeze_proposer):
@@ -137,7 +141,7 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
         clock.enter(f"update {role}")
         metrics |= {f"{role}/{key}": value for key, value in game.engines[role].update(rows).items()}
         game.engines[role].sync()
-    return metrics
+    return metrics, scores
 
 
 def score_solver(groups: Sequence[Group], baseline: str) -> list[ScoredRollout]:

@@ -55,5 +55,5 @@ def test_a_batch_whose_calls_fail_is_shown_failed_and_fails_nothing_else(served,
     failed = next(f for f in runs if f["state"]["type"] == "FAILED")
     assert "brought no usable reply" in failed["state"]["message"]
     artifacts = {a["key"]: json.loads(a["data"]) for a in post(prefect_server, "/artifacts/filter", {}) if a["type"] == "table"}
-    assert set(artifacts) == {"metrics-served", "judge-served", "gate-served", "bank-served"}
+    assert set(artifacts) == {"metrics-served", "judge-served", "health-served", "gate-served", "bank-served"}
     assert all(row["calls"] == 2 and "judge at" in row["status"] for row in artifacts["judge-served"]), "one retry each"

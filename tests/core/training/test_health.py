@@ -1,0 +1,87 @@
+"""Alarms: by hand-computed numbers, and from a step's metrics to the person and the file."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+
+from sesa_core.config.models import HealthSettings
+from sesa_core.errors import UnhealthyRun
+from sesa_core.report.tables import health_rows
+from sesa_core.training.health import RULES, Health
+from sesa_core.training.metrics import repetition
+from sesa_core.training.segment import ALARMS_FILE, latest_complete_result, run_segment
+from tests.core.training.test_step import CONFIG, game
+
+VALID = "proposer/valid_rate"
+
+
+def alarms_at(health: Health, metric: str, values: list[float]) -> list[int]:
+    """The steps, counted from 1, at which an alarm about the metric begins."""
+    return [step for step, value in enumerate(values, start=1) if any(a.metric == metric for a in health.look(step, {metric: value}))]
+
+
+def test_an_alarm_begins_with_the_third_step_in_a_row_and_sounds_once():
+    health = Health(HealthSettings(window=3, least_valid_rate=0.1))
+    assert alarms_at(health, VALID, [0.05, 0.05, 0.2, 0.05, 0.0, 0.09, 0.05, 0.05]) == [6]
+
+
+def test_it_sounds_again_only_after_the_metric_was_within_its_bound():
+    health = Health(HealthSettings(window=2, most_repetition=0.5))
+    assert alarms_at(health, "solver/repetition", [0.6, 0.6, 0.6, 0.5, 0.51, 0.7]) == [2, 6]
+
+
+def test_a_step_without_the_metric_neither_goes_on_with_a_streak_nor_ends_it():
+    health = Health(HealthSettings(window=2))
+    assert [len(health.look(1, {"solver/entropy": 0.001})), len(health.look(2, {})), len(health.look(3, {"solver/entropy": 0.001}))] == [
+        0,
+        0,
+        1,
+    ]
+
+
+def test_a_bound_of_null_is_no_alarm_and_both_roles_are_watched():
+    assert alarms_at(Health(HealthSettings(window=1, least_valid_rate=None)), VALID, [0.0]) == []
+    found = Health(HealthSettings(window=1)).look(4, {"solver/entropy": 0.5, "proposer/entropy": 0.001})
+    assert [str(a) for a in found] == [
+        "alarm entropy at step 4: proposer/entropy 0.001 is below 0.01: the policy hardly tries anything else any more"
+    ]
+
+
+def test_every_alarm_can_stop_a_run_and_has_a_bound():
+    bounds = {name for name in HealthSettings.model_fields if name.startswith(("least_", "most_"))}
+    assert sorted(bounds) == sorted(rule.bound for rule in RULES)
+    assert HealthSettings(stop_on=[rule.name for rule in RULES]).stop_on == tuple(rule.name for rule in RULES)
+
+
+def test_every_watched_metric_is_one_that_a_step_has(tmp_path):
+    measured = run_segment(game(), tmp_path, 1)
+    of_updates = {f"{role}/{name}" for role in ("solver", "proposer") for name in ("entropy", "kl")}  # an engine's; this one is scripted
+    assert {m for rule in RULES for m in rule.metrics} - of_updates <= set(measured.metrics)
+
+
+def test_repetition_counts_what_the_policy_wrote_twice():
+    """Own tokens 1 2 3 4 1 2 3 4 have the runs 1234, 2341, 3412, 4123, 1234: one of five stood before."""
+    own = [1, 2, 3, 4, 1, 2, 3, 4]
+    assert repetition(SimpleNamespace(response_ids=own, response_mask=[1] * 8)) == pytest.approx(1 / 5)
+    told = SimpleNamespace(response_ids=[1, 2, 9, 9, 9, 9, 3, 4], response_mask=[1, 1, 0, 0, 0, 0, 1, 1])
+    assert repetition(told) == 0.0, "what the environment wrote does not count"
+    assert repetition(SimpleNamespace(response_ids=[1, 1, 1], response_mask=[1, 1, 1])) == 0.0
+
+
+def test_an_alarm_reaches_the_person_and_is_kept_beside_the_segment(tmp_path):
+    """In this game half of the questions are the same nonsense, so that distinct ones are at most 3 of 4."""
+    watched = CONFIG.model_copy(update={"health": HealthSettings(window=2, least_distinct_questions=0.9)})
+    told: list[str] = []
+    result = run_segment(game(config=watched), tmp_path, 1, lambda progress: told.extend(progress.alarms))
+    assert len(told) == 1 and told[0].startswith("alarm distinct_questions at step 2: proposer/distinct_questions 0.")
+    (kept,) = [json.loads(line) for line in (tmp_path / "segments/00001/attempt-1" / ALARMS_FILE).read_text().splitlines()]
+    assert health_rows([kept])[0]["name"] == "distinct_questions" and ALARMS_FILE in result.files
+    assert health_rows([])[0]["name"] == "no alarm"
+
+
+def test_an_alarm_can_stop_the_run_and_nothing_of_its_segment_counts(tmp_path):
+    health = HealthSettings(window=1, least_distinct_questions=0.9, stop_on=("distinct_questions",))
+    with pytest.raises(UnhealthyRun, match="alarm distinct_questions at step 1.*health.stop_on in .*config.yaml"):
+        run_segment(game(config=CONFIG.model_copy(update={"health": health})), tmp_path, 1)
+    assert latest_complete_result(tmp_path, 1) is None
