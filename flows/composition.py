@@ -1,6 +1,6 @@
 """From settings to working parts: the only place that knows which class stands behind a setting.
 
-Each function builds one part and hands it back; nothing is kept here but the world, which is read once. Invariant: a setting
+Each function builds one part and hands it back; nothing is kept here but the world and the embedder, read once. Invariant: a setting
 that cannot work is refused by `check`, before a run has a folder. Imports stand inside the functions, so that a command pays
 for what it uses.
 """
@@ -90,9 +90,15 @@ def _lance_search(config: RunConfig, world: "World") -> "LanceSearch":
 
 
 def build_embedder(config: RunConfig) -> "Embedder":
+    return _embedder(config.bank.embedder)
+
+
+@lru_cache(maxsize=1)
+def _embedder(name: str) -> "Embedder":
+    """Read once, though a bank is opened again and again: an embedder keeps nothing of what it was asked."""
     from sesa_core.embed import EMBEDDERS
 
-    return EMBEDDERS[config.bank.embedder]()
+    return EMBEDDERS[name]()
 
 
 def build_transcript(config: RunConfig) -> "Transcript":

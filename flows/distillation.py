@@ -17,12 +17,15 @@ from sesa_core.config.environment import quiet_libraries
 quiet_libraries()  # a worker imports this module first
 
 from pathlib import Path  # noqa: E402
+from uuid import UUID  # noqa: E402
 
+import httpx  # noqa: E402
 from prefect import flow, get_client, get_run_logger  # noqa: E402
+from prefect.client.orchestration import SyncPrefectClient  # noqa: E402
 from prefect.deployments import run_deployment  # noqa: E402
 from prefect.exceptions import ObjectNotFound  # noqa: E402
 from prefect.runtime import deployment  # noqa: E402
-from prefect.states import Cancelled, Completed, Failed, State  # noqa: E402
+from prefect.states import Cancelled, Completed, Failed, Running, State  # noqa: E402
 
 from flows.judgements import batch_in_this_process, commit_late  # noqa: E402
 from sesa_core.training.run_folder import RunFolder  # noqa: E402
@@ -144,7 +147,7 @@ def _begin_as_deployment(run: LiveRun, number: int, failures: Sequence[Failure])
     def finish(patience_s: float) -> None:
         until = time.monotonic() + patience_s
         with get_client(sync_client=True) as client:
-            while not (state := client.read_flow_run(started.id).state).is_final():
+            while not (state := _state(client, started.id)).is_final():
                 if (state.is_scheduled() or state.is_pending()) and time.monotonic() > begun + START_S:
                     client.set_flow_run_state(started.id, Cancelled(message="no worker began it; the run judges by itself"), force=True)
                     get_run_logger().warning(f"no worker began {DEPLOYMENT} within {START_S:.0f} s: judging in the run's own process")
@@ -156,3 +159,12 @@ def _begin_as_deployment(run: LiveRun, number: int, failures: Sequence[Failure])
         return None
 
     return finish
+
+
+def _state(client: SyncPrefectClient, flow_run: UUID) -> State:
+    """Of a flow run. A server that is away for a while is no reason to end a run of days: then it is taken to be running."""
+    try:
+        return client.read_flow_run(flow_run).state
+    except httpx.HTTPError as trouble:
+        get_run_logger().warning(f"the Prefect server does not say how flow run {flow_run} stands ({trouble}); asking again")
+        return Running()

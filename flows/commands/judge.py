@@ -1,6 +1,6 @@
-"""`sesa judge`: the built-in judge, whether a judge answers, what waits for it, what it has cost."""
+"""`sesa judge`: the built-in judge, whether a judge answers, what waits for it, what it said, what it has cost."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -8,6 +8,10 @@ from flows.commands.bank.opening import By, Place, Uri, Why
 from flows.commands.options import RUNS_DIR, AsJson, ConfigFile, Overrides, Preset, RunName, RunsDir
 from flows.commands.printing import counted, print_json, print_rows
 
+if TYPE_CHECKING:
+    from sesa_core.bank.replies import StoredReply
+
+SHOWN_CHARS = 300  # of a reply's text on a terminal
 app = typer.Typer(help="The judge that distils failures into skill cards.", no_args_is_help=True)
 
 
@@ -93,6 +97,67 @@ def _failures(place: Place, state: str) -> list[dict[str, object]]:
         shown = {"failure": record.failure.failure_id, "step": record.failure.step, "calls_without_a_card": len(told)}
         rows.append(shown | {"last_trouble": told[-1] if told else None, "question": record.failure.question})
     return rows
+
+
+@app.command("replay")
+def replay(
+    failures: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="FAILURE", help="Ids of failures.", show_default="all about which a reply is stored"),
+    ] = None,
+    run: RunName = None,
+    bank: Uri = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    as_json: AsJson = False,
+) -> None:
+    """Read stored judge replies again: what each said, what it was taken for when it came, and what it is taken for today.
+
+    No call is made and nothing is written. Calls that brought no reply are left out.
+
+    Example: sesa judge replay --run first --json
+    """
+    from sesa_core.errors import UserError
+
+    with Place(bank, run, runs_dir).opened() as opened:
+        stored = opened.store.stored_replies(failures)
+    missing = sorted(set(failures or ()) - {s.reply.failure_id for s in stored})
+    if missing:
+        raise UserError(f"no reply about {', '.join(missing)} is stored; `sesa judge pending` and `sesa judge dead` list failures")
+    rows = [_read_again(s) for s in stored]
+    if as_json:
+        print_json(rows)
+        return
+    for number, row in enumerate(rows):
+        if number == 0 or row["failure"] != rows[number - 1]["failure"]:
+            typer.echo(f"failure {row['failure']}")
+        _print_replay(row)
+    differ = sum(bool(row["differs"]) for row in rows)
+    typer.echo(f"{len(rows)} stored, {differ} read differently today" if rows else "no reply is stored")
+
+
+def _read_again(stored: "StoredReply") -> dict[str, object]:
+    from dataclasses import asdict
+
+    from sesa_core.judge.replies import ParsedCard, read_again
+
+    reply = stored.reply
+    told = {"failure": reply.failure_id, "boundary": stored.boundary_id, "model": reply.model, "prompt_hash": reply.prompt_hash}
+    then, now = ParsedCard(reply.state, reply.draft, reply.reason), read_again(reply)
+    for name, read in (("recorded", then), ("today", now)):
+        told[name] = {"state": str(read.state), "reason": read.reason, "draft": asdict(read.draft) if read.draft is not None else None}
+    return told | {"differs": then != now, "reply": reply.reply}
+
+
+def _print_replay(row: dict) -> None:
+    text, left = row["reply"][:SHOWN_CHARS], len(row["reply"]) - SHOWN_CHARS
+    lines = [f"for boundary {row['boundary']}, model {row['model']}, prompt {row['prompt_hash']}"]
+    lines += [f"  | {line}" for line in (text + (f" … {left} characters more" if left > 0 else "")).split("\n")]
+    for name in ("recorded", "today"):
+        state, reason, draft = (row[name][k] for k in ("state", "reason", "draft"))
+        said = f"{state}: {reason}" if draft is None else f"{state}: {draft['category']}, {draft['pattern']}"
+        lines.append(f"  {name:<9} {said}{'   <- differs' if name == 'today' and row['differs'] else ''}")
+    for line in lines:  # a reply may hold what a terminal obeys
+        typer.echo("  " + "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line))
 
 
 @app.command("cost")

@@ -6,7 +6,8 @@ without a lexicon the question's entities are its capitalised, quoted and numeri
 """
 
 import re
-from collections.abc import Collection, Iterable, Sequence
+import unicodedata
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -14,9 +15,9 @@ import numpy as np
 
 from sesa_core.bank.holding import Holding
 from sesa_core.bank.tables import Tombstone
-from sesa_core.cards.lesson import difference, gives_away, rendered_text, same_lesson, shared_keywords, subject, words
+from sesa_core.cards.lesson import POSSESSIVE, difference, gives_away, names, rendered_text, same_lesson, shared_keywords, subject, words
 from sesa_core.cards.schema import SkillCard
-from sesa_core.text.normalize import contains, normalize
+from sesa_core.text.normalize import tokens, visible
 from sesa_core.text.tags import neutralise
 from sesa_core.types import Failure
 
@@ -24,16 +25,18 @@ MOST_KEYWORDS = 0.5  # above this share of common triggers a tombstone of the sa
 _DIGITS = 6  # of a cosine
 _LAST_DIGIT = 10.0**-_DIGITS
 _QUOTED = re.compile(r"[\"\u201c\u2018']([^\"\u201c\u201d\u2018\u2019']{2,})[\"\u201d\u2019'](?!\w)")
-_CAPITALISED = re.compile(r"\b[A-Z][\w'\u2019.-]*(?:\s+(?:(?:of|the|de|la|von|van|and)\s+)?[A-Z0-9][\w'\u2019.-]*)*")
+_CAPITAL = "".join(c for c in map(chr, range(0x590)) if c.isupper())  # Latin, Greek, Cyrillic, Armenian: "Šibenik" is a name too
+_CAPITALISED = re.compile(rf"\b[{_CAPITAL}][\w'\u2019.-]*(?:\s+(?:(?:of|the|de|la|von|van|and)\s+)?[{_CAPITAL}0-9][\w'\u2019.-]*)*")
 _NUMERIC = re.compile(r"(?<![\w.])\d[\d.,:]*\d|(?<![\w.])\d(?!\w)")
 _QUESTION_WORDS = frozenset(
     ["what", "which", "who", "whom", "whose", "when", "where", "why", "how", "name", "give", "is", "are", "was", "were", "did", "does"]
     + ["do", "in", "on", "at", "of", "the", "a", "an"]
 )
+_ARTICLES = frozenset(["a", "an", "the"])
 _INSTRUCTIONS = re.compile(
     r"\b(?:ignore|disregard|forget|override)\b.{0,40}\b(?:instruction|prompt|rule|above|previous|system)"
     r"|\b(?:system|developer)\s+(?:prompt|message)\b|\byou are (?:now|an? )|\bas an ai\b|\bact as\b|\bpretend\b"
-    r"|\b(?:always|just|simply)\s+(?:answer|reply|respond|output|say)\b|\b(?:answer|reply|respond)\s+(?:with|that)\s+[\"'\u201c]"
+    r"|\b(?:always|just|simply)\s+(?:answer|reply|respond|output|say)\b|\b(?:answer|reply|respond)\s+(?:with|that)\s+[\"'\u2018\u2019\u201c]"
     r"|^\s*(?:system|assistant|user|human)\s*:|https?://",
     re.IGNORECASE,
 )
@@ -55,12 +58,12 @@ class Lexicon:
 
     entities: frozenset[tuple[str, ...]] = frozenset()  # token runs, as written
     longest: int = 0
-    evaluation: frozenset[str] = frozenset()  # normalised questions
+    evaluation: frozenset[str] = frozenset()  # questions as `_plain` gives them
 
     @classmethod
     def of(cls, names: Iterable[str], evaluation_questions: Iterable[str]) -> "Lexicon":
         runs = frozenset(run for run in (tuple(_words(n)) for n in names) if run)
-        return cls(runs, max(map(len, runs), default=0), frozenset(filter(None, map(normalize, evaluation_questions))))
+        return cls(runs, max(map(len, runs), default=0), frozenset(filter(None, map(_plain, evaluation_questions))))
 
     def entities_in(self, question: str) -> list[str]:
         """The names that stand in the question, longest first at each place."""
@@ -68,12 +71,17 @@ class Lexicon:
             return spans(question)
         written, found, i = _words(question), [], 0
         while i < len(written):
-            sizes = range(min(self.longest, len(written) - i), 0, -1)
-            size = next((n for n in sizes if tuple(written[i : i + n]) in self.entities), 0)
-            if size:
-                found.append(" ".join(written[i : i + size]))
-            i += max(size, 1)
+            run = next((r for r in self._runs(written[i : i + self.longest]) if r in self.entities), ())
+            found += [" ".join(run)] if run else []
+            i += max(len(run), 1)
         return found
+
+    @staticmethod
+    def _runs(written: Sequence[str]) -> Iterator[tuple[str, ...]]:
+        """The beginnings of a run of words, longest first, each also with its last word not in the possessive."""
+        for n in range(len(written), 0, -1):
+            yield tuple(written[:n])
+            yield (*written[: n - 1], POSSESSIVE.sub("", written[n - 1]))
 
 
 def _words(text: str) -> list[str]:
@@ -83,14 +91,20 @@ def _words(text: str) -> list[str]:
 
 def spans(question: str) -> list[str]:
     """Capitalised, quoted and numeric spans of a question: what may name an entity when no lexicon does."""
+    question = unicodedata.normalize("NFC", question)
     found = [m[1] for m in _QUOTED.finditer(question)] + [m[0] for m in _NUMERIC.finditer(question)]
     for match in _CAPITALISED.finditer(question):
         parts = match[0].split()
         while parts and parts[0].casefold() in _QUESTION_WORDS:
             parts = parts[1:]
         if parts:
-            found.append(" ".join(parts).strip(".'\u2019-"))
-    return sorted(set(found))
+            found += [" ".join(parts), *POSSESSIVE.split(" ".join(parts))]  # "Spain's King Felipe" names two
+    return sorted(set(filter(None, (name.strip(" .'\u2019-") for name in found))))
+
+
+def _plain(text: str) -> str:
+    """The text as tokens without any article, so that a question is the same words alone and inside a longer text."""
+    return " ".join(t for t in tokens(text, fold_accents=True) if t not in _ARTICLES)
 
 
 def leak(card: SkillCard, failure: Failure, lexicon: Lexicon) -> tuple[str, str] | None:
@@ -99,20 +113,25 @@ def leak(card: SkillCard, failure: Failure, lexicon: Lexicon) -> tuple[str, str]
     answer = next((a for a in failure.reference_answers if gives_away(text, a)), None)
     if answer is not None:
         return "answer_leak", f"the reference answer {answer!r} stands in the card"
-    entity = next((e for e in lexicon.entities_in(failure.question) if contains(text, e)), None)
+    entity = next((e for e in lexicon.entities_in(failure.question) if names(text, e)), None)
     if entity is not None:
         return "entity_leak", f"{entity!r} of the failing question stands in the card"
-    parts = [card.example_question, card.pattern, card.common_confusion, card.key_distinction, *card.queries]
-    for part in filter(None, map(normalize, parts)):
+    for part in filter(None, map(_plain, _parts(card))):
         if part in lexicon.evaluation or any(question in part for question in lexicon.evaluation):
             return "evaluation_leak", f"an evaluation question stands in the card ({part[:80]!r})"
     return None
 
 
+def _parts(card: SkillCard) -> tuple[str, ...]:
+    """Every text of the card."""
+    return (card.pattern, card.common_confusion, card.key_distinction, *card.trigger_keywords, *card.queries, card.example_question)
+
+
 def injection(card: SkillCard) -> str | None:
     """The field text that carries a transcript tag or speaks to the model, None if there is none."""
-    for part in (card.pattern, card.common_confusion, card.key_distinction, *card.trigger_keywords, *card.queries, card.example_question):
-        if neutralise(part) != part or _INSTRUCTIONS.search(part):
+    for part in _parts(card):
+        seen = visible(unicodedata.normalize("NFKC", part))  # as a reader takes it, full-width letters and all
+        if neutralise(seen) != seen or _INSTRUCTIONS.search(seen):
             return part
     return None
 

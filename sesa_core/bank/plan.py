@@ -77,7 +77,7 @@ def plan_boundary(state: BankState, commit: JudgeCommit, *, embedder: Embedder) 
     evicted += cap_tombstones([c for c in capped if kept.place(c.card_id) is not None], boundary_id)
     out = {c.card_id for c in capped}
     decisions = _Decisions(credit, tuple(evicted), settled, admission.without(out), full.after(removed=out))
-    return _segment_plan(state, commit, decisions, embedder)
+    return _plan_of(state, commit, decisions, embedder)
 
 
 def plan_start(state: BankState, cards: Sequence[SkillCard], *, embedder: Embedder, max_cards: int) -> BoundaryPlan:
@@ -125,7 +125,7 @@ def pass_gate(
     return cards.judged(), (gate,)
 
 
-def _segment_plan(state: BankState, commit: JudgeCommit, decisions: _Decisions, embedder: Embedder) -> BoundaryPlan:
+def _plan_of(state: BankState, commit: JudgeCommit, decisions: _Decisions, embedder: Embedder) -> BoundaryPlan:
     """The rows of everything that was decided, once the gate has passed the bank that they lead to."""
     admitted, evicted, after = decisions.admission.admitted, decisions.evicted, decisions.after
     gone = {t.card.card_id for t in evicted}

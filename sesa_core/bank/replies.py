@@ -28,6 +28,14 @@ class Spent:
     usage: Usage
 
 
+@dataclass(frozen=True)
+class StoredReply:
+    """A reply as it was read when it came. `boundary_id` is the boundary that it was asked for."""
+
+    boundary_id: int
+    reply: Distillation
+
+
 def _draft_of(text: str) -> CardDraft | None:
     fields = json.loads(text)
     if fields is None:
@@ -99,6 +107,21 @@ class Replies:
         with self._lock:
             return self._table.search().where(f"failure_id IN {quoted(failure_ids)}").to_list()
 
+    def kept(self, failure_ids: Sequence[str] | None = None) -> list[StoredReply]:
+        """Every reply that came about these failures (None: about any), whatever its state: by failure, then as they came."""
+        found = self._as_they_came(failure_ids)
+        replies = [StoredReply(row["boundary_id"], _reply_of(row)) for row in found if row["state"] != NO_REPLY]
+        return sorted(replies, key=lambda r: r.reply.failure_id)
+
+    def _as_they_came(self, failure_ids: Sequence[str] | None) -> list[dict[str, Any]]:
+        """Rows in the order of boundaries, those of one boundary in the order in which they were added."""
+        if failure_ids is not None and not failure_ids:
+            return []
+        with self._lock:
+            query = self._table.search().with_row_id(True)
+            rows = (query if failure_ids is None else query.where(f"failure_id IN {quoted(failure_ids)}")).to_list()
+        return sorted(rows, key=lambda r: (r["boundary_id"], r["_rowid"]))
+
     def usable(self, failure_ids: Sequence[str], prompt_hash: str, model: str) -> list[Distillation]:
         """The `ok` replies to this prompt by this model, in the order of their failures' ids."""
         wanted = (prompt_hash, model, ReplyState.OK.value)
@@ -117,9 +140,9 @@ class Replies:
         return [Spent(row["model"], row["state"], Usage(**json.loads(row["usage"]))) for row in rows]
 
     def trouble(self, failure_ids: Sequence[str]) -> dict[str, list[str]]:
-        """What was wrong with each call about these failures that did not bring a usable reply, in the order of boundaries."""
+        """What was wrong with each call about these failures that did not bring a usable reply, as they were made."""
         told: dict[str, list[str]] = {name: [] for name in failure_ids}
-        for row in sorted(self._rows(failure_ids), key=lambda r: (r["boundary_id"], r["reply_id"])):
+        for row in self._as_they_came(failure_ids):
             if row["state"] != ReplyState.OK.value:
                 told[row["failure_id"]].append(f"{row['state']}: {row['reason']}")
         return told

@@ -26,7 +26,7 @@ from sesa_core.bank.lock import WriterLock
 from sesa_core.bank.migrations import check_version, migrated
 from sesa_core.bank.places import At, boundary_tag, find_boundary, run_slug
 from sesa_core.bank.queue import PendingFailure
-from sesa_core.bank.replies import Replies, Spent, quoted
+from sesa_core.bank.replies import Replies, Spent, StoredReply, quoted
 from sesa_core.bank.state import BankState
 from sesa_core.bank.tables import KEYS, PENDING, PINNED, BoundaryRow, FailureRecord, Tombstone, schemas
 from sesa_core.bank.tags import Tags
@@ -328,6 +328,10 @@ class BankStore:
     def stored_distillations(self, failure_ids: Sequence[str], prompt_hash: str, model: str) -> list[Distillation]:
         """The usable replies that are already paid for, in the order of failure ids."""
         return self._replies.usable(failure_ids, prompt_hash, model)
+
+    def stored_replies(self, failure_ids: Sequence[str] | None = None) -> list[StoredReply]:
+        """Every reply about these failures (None: about any), usable or not: by failure, then as they came."""
+        return self._replies.kept(failure_ids)
 
     def failures_asked_about(self, failure_ids: Sequence[str]) -> set[str]:
         """Those of them about which the judge was called, whatever came of it."""

@@ -13,6 +13,7 @@ from sesa_core.cards.schema import SkillCard
 from sesa_core.text.normalize import contains, tokens
 
 SAME_SEARCH = 0.5  # token Jaccard at which two queries send the policy to the same place
+POSSESSIVE = re.compile(r"(?<=\w)['\u2019\u02bc]s?(?!\w)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"[{\[<][^{}\[\]<>]*[}\]>]")
 _NUMBER_WORDS = {w: str(i) for i, w in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=1)}
 _NEGATIONS = frozenset(
@@ -34,6 +35,12 @@ def rendered_text(card: SkillCard) -> str:
     return " | ".join(parts)
 
 
+def names(text: str, name: str) -> bool:
+    """Whether the name's tokens stand in the text as a run, also in the possessive ("Spain's")."""
+    plain = POSSESSIVE.sub("", text)
+    return contains(text, name) or (plain != text and contains(plain, name))
+
+
 def gives_away(text: str, answer: str) -> bool:
     """Whether the answer stands in the text as a run of normalised tokens.
 
@@ -43,7 +50,7 @@ def gives_away(text: str, answer: str) -> bool:
     if set(tokens(answer, fold_accents=True)) <= _EVERYDAY_WORDS:
         bare = all(c.isalnum() or c.isspace() for c in answer)
         return not bare and re.search(rf"(?<!\w){re.escape(answer.strip())}(?!\w)", text) is not None
-    return contains(text, answer)
+    return names(text, answer)
 
 
 @lru_cache(maxsize=8192)

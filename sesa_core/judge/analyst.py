@@ -1,4 +1,5 @@
-"""The model behind the built-in judge: it reads the transcript in a request and says which step went wrong. Pure functions.
+"""The model behind the built-in judge: it reads the transcript in a request and says which step went wrong. It also compares answers
+and, with `answering`, answers from passages. Pure functions.
 
 `answer(text)` parses the request, `diagnose` walks the chain of the question from the entity it names to the answer and
 yields the lessons it finds in that order (the first break is the one that mattered), `answer` writes the first one that no
@@ -13,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from sesa_core.judge import reading
+from sesa_core.judge.answering import answer_from
 from sesa_core.judge.compose import find_material
 from sesa_core.judge.reading import Case, Text
 from sesa_core.text.normalize import matches, tokens
@@ -66,7 +68,9 @@ def answer(text: str) -> AnalystReply:
             return _verdict(find_material(text))
         case "distil":
             return _distil(find_material(text))
-    return AnalystReply(refusal="This analyst distils failed searches and compares answers; the request asks for neither.")
+        case "answer":
+            return _answer(find_material(text))
+    return AnalystReply(refusal="This analyst distils failed searches, compares answers, and answers from passages: this asks for none.")
 
 
 def _verdict(material: dict | None) -> AnalystReply:
@@ -76,6 +80,19 @@ def _verdict(material: dict | None) -> AnalystReply:
         return AnalystReply(refusal="The request holds no answer and references to compare.")
     same = any(equivalent(given, r) for r in references if isinstance(r, str))
     return AnalystReply(json.dumps({"verdict": "correct" if same else "incorrect"}))
+
+
+def _answer(material: dict | None) -> AnalystReply:
+    material = material or {}
+    question = material.get("question")
+    try:
+        passages = reading.read_passages(material.get("passages"))
+    except (KeyError, TypeError):
+        passages = None
+    if not isinstance(question, str) or passages is None:
+        return AnalystReply(refusal="The request holds no question and passages that can be read.")
+    found = answer_from(question, passages)
+    return AnalystReply(json.dumps({"answer": found.answer or "", "no_answer": found.reason}, ensure_ascii=False))
 
 
 def equivalent(given: str, reference: str) -> bool:

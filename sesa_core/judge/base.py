@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from sesa_core.types import Failure
+from sesa_core.types import Failure, Passage
 
 
 class ReplyState(StrEnum):
@@ -73,6 +73,23 @@ class Verdict:
 
 
 @dataclass(frozen=True)
+class EvidenceAnswer:
+    """What the given passages answer: `answer` is None unless the state is `ok`, never an invented one.
+
+    `refused` says that the passages support no answer, and why. A judge that will not reply at all has said nothing about them:
+    that is `filtered`.
+    """
+
+    prompt_hash: str
+    model: str
+    state: ReplyState
+    answer: str | None
+    reply: str
+    usage: Usage
+    reason: str = ""
+
+
+@dataclass(frozen=True)
 class JudgeStatus:
     """What one round trip showed. `model_listed` is None where the server lists no models."""
 
@@ -91,5 +108,9 @@ class Judge(Protocol):
         ...
 
     async def verdict(self, question: str, reference_answers: Sequence[str], answer: str) -> Verdict:
+        """Raises as `distill` does."""
+        ...
+
+    async def answer(self, question: str, passages: Sequence[Passage]) -> EvidenceAnswer:
         """Raises as `distill` does."""
         ...

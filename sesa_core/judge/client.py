@@ -22,8 +22,8 @@ import openai
 from sesa_core.config.models import JudgeSettings
 from sesa_core.errors import JudgeRateLimited, JudgeRejected, JudgeUnavailable, ServiceError
 from sesa_core.judge import compose, replies
-from sesa_core.judge.base import Distillation, JudgeStatus, ReplyState, Usage, Verdict
-from sesa_core.types import Failure
+from sesa_core.judge.base import Distillation, EvidenceAnswer, JudgeStatus, ReplyState, Usage, Verdict
+from sesa_core.types import Failure, Passage
 
 CONNECT_SECONDS = 10.0  # also on a machine that is busy training
 _LOOPBACK = {"127.0.0.1", "::1", "localhost"}
@@ -68,19 +68,23 @@ class OpenAIJudge:
     async def distill(self, failure: Failure, max_tokens: int | None = None) -> Distillation:
         """One paid call about one failure. Raises `JudgeUnavailable`, `JudgeRateLimited` or `JudgeRejected`."""
         envelope, usage = await self._complete("distil", compose.distil_material(failure), compose.CARD_SCHEMA, max_tokens)
-        state, draft, reason = envelope.state, None, envelope.reason
-        if state is None:
-            state, draft, reason = replies.parse_card(envelope.text)
+        state, draft, reason = replies.read(envelope, replies.parse_card)
         return Distillation(failure.failure_id, self.prompt_hash, self.model, state, draft, envelope.text, usage, reason)
 
     async def verdict(self, question: str, reference_answers: Sequence[str], answer: str) -> Verdict:
         """Whether `answer` is equivalent to a reference. Raises as `distill` does."""
         material = compose.verdict_material(question, reference_answers, answer)
         envelope, usage = await self._complete("verdict", material, compose.VERDICT_SCHEMA)
-        state, score, reason = envelope.state, None, envelope.reason
-        if state is None:
-            state, score, reason = replies.parse_verdict(envelope.text)
+        state, score, reason = replies.read(envelope, replies.parse_verdict)
         return Verdict(compose.prompt_hash("verdict"), self.model, state, score, envelope.text, usage, reason)
+
+    async def answer(self, question: str, passages: Sequence[Passage]) -> EvidenceAnswer:
+        """What the passages alone answer. Raises as `distill` does."""
+        envelope, usage = await self._complete("answer", compose.answer_material(question, passages), compose.ANSWER_SCHEMA)
+        state, given, reason = replies.read(envelope, replies.parse_answer)
+        if envelope.state is ReplyState.REFUSED:  # the model would not reply, which says nothing about the passages
+            state = ReplyState.FILTERED
+        return EvidenceAnswer(compose.prompt_hash("answer"), self.model, state, given, envelope.text, usage, reason)
 
     async def ping(self) -> JudgeStatus:
         """One small round trip: does the server answer, list the model, keep to a schema? Raises as `distill` does."""
@@ -90,7 +94,7 @@ class OpenAIJudge:
             raise JudgeUnavailable(f"judge at {self.address}: {envelope.reason}")
         try:
             kept_schema = isinstance(json.loads(envelope.text), dict)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             kept_schema = False
         structured = self.dialect.structured and kept_schema
         return JudgeStatus(self.model, None if listed is None else self.model in listed, structured, usage.seconds)
@@ -190,7 +194,7 @@ class _NotJson(Exception):
 def _json_object(content: bytes) -> dict:
     try:
         value = json.loads(content)
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError):
+    except (ValueError, RecursionError):  # ValueError: no JSON, no UTF-8, or an integer of too many digits
         raise _NotJson(f"the reply is not JSON: {content[:80].decode(errors='replace')!r}") from None
     if not isinstance(value, dict):
         raise _NotJson(f"the reply is a JSON {type(value).__name__}, not an object")

@@ -2,9 +2,11 @@
 
 Owns the prompts (`prompts/*.txt`, versioned by the hash of their content) and the form of the material. Invariant: text from
 outside appears only inside JSON strings, transcript tags neutralised, so it can neither end its part nor look like a turn.
-Edge case: long evidence is cut per passage and by count, never in the middle of the document.
+Edge case: long evidence is cut per passage and by count, never in the middle of the document; a question that is to be answered
+keeps all its passages, since the one that is left out may be the one that holds the answer.
 
-Sent to the judge, whoever runs it: question, reference answers, the wrong answer, queries, passages and the cards shown.
+Sent to the judge, whoever runs it: question, reference answers, the wrong answer, queries, passages and the cards shown; where
+it verifies questions, each with its passages, before anybody has answered it.
 """
 
 import hashlib
@@ -44,6 +46,12 @@ VERDICT_SCHEMA = {
     "properties": {"verdict": {"type": "string", "enum": ["correct", "incorrect"]}},
     "required": ["verdict"],
 }
+ANSWER_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"answer": _TEXT, "no_answer": _TEXT},
+    "required": ["answer", "no_answer"],
+}
 PING_SCHEMA = {
     "type": "object",
     "additionalProperties": False,
@@ -72,7 +80,7 @@ def _value(text: str, limit: int = MAX_VALUE_CHARS) -> str:
 
 
 def _passages(passages: Sequence[Passage]) -> list[dict[str, str]]:
-    return [{"title": _value(p.title), "text": _value(p.text, MAX_PASSAGE_CHARS)} for p in passages[:MAX_PASSAGES]]
+    return [{"title": _value(p.title), "text": _value(p.text, MAX_PASSAGE_CHARS)} for p in passages]
 
 
 def distil_material(failure: Failure) -> dict[str, object]:
@@ -83,13 +91,17 @@ def distil_material(failure: Failure) -> dict[str, object]:
         "wrong_answer": _value(failure.answer),
         "searches": [_value(q) for q in failure.queries[-MAX_PASSAGES:]],
         "seen": _passages(failure.evidence[-MAX_PASSAGES:]),
-        "answer_evidence": _passages(failure.problem_evidence),
+        "answer_evidence": _passages(failure.problem_evidence[:MAX_PASSAGES]),
         "cards_that_did_not_help": [_value(c.text) for c in failure.shown_cards],
     }
 
 
 def verdict_material(question: str, reference_answers: Sequence[str], answer: str) -> dict[str, object]:
     return {"question": _value(question), "reference_answers": [_value(a) for a in reference_answers[:20]], "answer": _value(answer)}
+
+
+def answer_material(question: str, passages: Sequence[Passage]) -> dict[str, object]:
+    return {"question": _value(question), "passages": _passages(passages)}
 
 
 def messages(prompt: str, material: Mapping[str, object]) -> list[dict[str, str]]:

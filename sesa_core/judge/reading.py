@@ -32,6 +32,11 @@ def holds(text: str, name: str) -> bool:
     return bool(pin.strip()) and pin in _form(text)
 
 
+def same(left: str, right: str) -> bool:
+    """Whether two names have the same words, accents and case aside; nothing is the same as an empty name."""
+    return bool(_form(left).strip()) and _form(left) == _form(right)
+
+
 @dataclass(frozen=True)
 class Text:
     """A passage as the judge sees it."""
@@ -75,8 +80,8 @@ def read_case(material: Mapping[str, object]) -> Case | None:
             _texts(material["reference_answers"]),
             _text(material["wrong_answer"]),
             _texts(material["searches"]),
-            _passages(material["seen"]),
-            _passages(material["answer_evidence"]),
+            read_passages(material["seen"]),
+            read_passages(material["answer_evidence"]),
             _texts(material["cards_that_did_not_help"]),
         )
     except (KeyError, TypeError):
@@ -95,7 +100,8 @@ def _texts(value: object) -> tuple[str, ...]:
     return tuple(map(_text, value))
 
 
-def _passages(value: object) -> tuple[Text, ...]:
+def read_passages(value: object) -> tuple[Text, ...]:
+    """The passages in a request's material. Raises TypeError or KeyError if it is no list of passages."""
     if not isinstance(value, list) or not all(isinstance(v, dict) for v in value):
         raise TypeError("not a list of passages")
     return tuple(Text(_text(v["title"]), _text(v["text"])) for v in value)
@@ -122,6 +128,13 @@ def _may_be_section(words: Sequence[str]) -> bool:
 def fields(text: str) -> list[tuple[str, str]]:
     """The (label, value) pairs of a passage."""
     return [(m[1], m[2]) for m in _FIELD.finditer(text)]
+
+
+def whole_fields(text: str) -> list[tuple[str, str]]:
+    """As `fields`, but only values that are known to be whole: after them the text ends or another label stands, so that the point
+    of an abbreviation ("anthem: St. George") ends none."""
+    ends = [(m[1], m[2], re.sub(r"^[.;]\s*", "", text[m.end() :])) for m in _FIELD.finditer(text)]
+    return [(label, value) for label, value, after in ends if not after or _FIELD.match(after)]
 
 
 def labels_of(text: str, values: Sequence[str]) -> list[str]:
@@ -163,12 +176,17 @@ def _own_kind(name: str, case: Case) -> str:
     if in_question:
         return in_question
     for passage in case.passages:
-        described = _DESCRIPTION.match(passage.text)
-        if passage.title == name and described:
-            return described[1].lower()
+        if passage.title == name and (kind := described_kind(passage.text)):
+            return kind
     if name in COUNTRIES or any(re.search(rf"\bin {re.escape(name)}, (?:{'|'.join(sorted(CONTINENTS))})\b", p.text) for p in case.passages):
         return "country"
     return next((kind for p in case.passages if (kind := kind_before(name, p.text))), "")
+
+
+def described_kind(text: str) -> str:
+    """The kind that opens a description ("City in Spain" -> city), "" if none does."""
+    described = _DESCRIPTION.match(text)
+    return described[1].lower() if described else ""
 
 
 def qualifier_after(name: str, question: str) -> str:

@@ -13,7 +13,7 @@ from sesa_core.config.models import ValidationSettings
 from sesa_core.errors import ServiceError
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection, check_question
-from sesa_core.rollout.verify import Candidate, Verifier
+from sesa_core.rollout.verify import Candidate, Undecided, Verifier
 from sesa_core.types import Ending, Problem, Role, Target, Trajectory
 
 
@@ -65,8 +65,10 @@ def validate(
             checked[i] = replace(checked[i], dropped=f"verification: {failure}")
         return checked
     for i, candidate, verdict in zip(open_ones, candidates, verdicts, strict=True):
-        problem = _problem(candidate, step) if verdict is None else None
-        checked[i] = replace(checked[i], rejection=verdict, problem=problem)
+        if isinstance(verdict, Undecided):
+            checked[i] = replace(checked[i], dropped=f"verification: {verdict.cause}")
+        else:
+            checked[i] = replace(checked[i], rejection=verdict, problem=_problem(candidate, step) if verdict is None else None)
     return checked
 
 

@@ -3,15 +3,21 @@
 `WorldVerifier` asks the closed-form world, which knows every fact and therefore also other valid answers; it refuses a
 question about another split than its target's, even where the value happens to be the same. `PolicyVerifier`
 is the papers' way: an answerer without search, greedy and without cards, gets the evidence among noise passages and must
-reach the target; if it does so without any evidence, the question is too easy.
+reach the target; if it does so without any evidence, the question is too easy. `JudgeVerifier` lets the judge be that answerer.
+
+Invariant: whoever cannot tell rejects nothing. Edge case: a judge that answers some questions and not others leaves the others
+`Undecided`.
 """
 
+import asyncio
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
+from sesa_core.errors import JudgeUnavailable, ServiceError
+from sesa_core.judge.base import EvidenceAnswer, Judge, ReplyState
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection
 from sesa_core.text.normalize import contains, matches
@@ -27,9 +33,16 @@ class Candidate:
     trajectory: Trajectory
 
 
+@dataclass(frozen=True)
+class Undecided:
+    """Nobody could tell of this one question: its sample is dropped, neither valid nor rejected."""
+
+    cause: str
+
+
 class Verifier(Protocol):
-    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | None]:
-        """One entry per candidate, None for a question that may be played. Raises a `ServiceError` if it cannot tell."""
+    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> Sequence[Rejection | Undecided | None]:
+        """One entry per candidate, None for a question that may be played. Raises a `ServiceError` if it can tell of none."""
         ...
 
 
@@ -79,26 +92,12 @@ class PolicyVerifier:
         self.table, self.noise_passages = table, noise_passages
 
     def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | None]:
-        shown = [self._with_noise(c, candidates, rng) for c in candidates]
+        shown = [with_noise(c, candidates, self.noise_passages, rng) for c in candidates]
         seats = [self._seat(c, passages, i, "open") for i, (c, passages) in enumerate(zip(candidates, shown, strict=True))]
         seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
         played = play(seats, self.table, ("verify", step))
         half = len(candidates)
         return [self._verdict(c, played[i].final, played[half + i].final) for i, c in enumerate(candidates)]
-
-    def _with_noise(self, candidate: Candidate, others: Sequence[Candidate], rng: np.random.Generator) -> tuple[Passage, ...]:
-        own = candidate.trajectory.evidence
-        known = {p.passage_id for p in own}
-        noise = {
-            p.passage_id: p
-            for other in others
-            if other is not candidate
-            for p in other.trajectory.evidence
-            if p.passage_id not in known and not contains(f"{p.title} {p.text}", candidate.target.answer)
-        }
-        extra = [noise[k] for k in rng.permutation(sorted(noise))[: self.noise_passages]] if noise else []
-        passages = [*own, *extra]
-        return tuple(passages[i] for i in rng.permutation(len(passages)))
 
     def _seat(self, candidate: Candidate, passages: Sequence[Passage], index: int, kind: str) -> Seat:
         messages = tuple(self.table.transcript.verify_messages(candidate.question, passages))
@@ -106,7 +105,68 @@ class PolicyVerifier:
 
     @staticmethod
     def _verdict(candidate: Candidate, with_evidence: str | None, without: str | None) -> Rejection | None:
-        references = (candidate.target.answer, *candidate.target.aliases)
-        if with_evidence is None or not matches(with_evidence, references):
+        if not _reached(candidate, with_evidence):
             return Rejection.WRONG_ANSWER
-        return Rejection.TOO_EASY if without is not None and matches(without, references) else None
+        return Rejection.TOO_EASY if _reached(candidate, without) else None
+
+
+class JudgeVerifier:
+    """The judge answers from the evidence among noise passages; what it answers rightly, it is asked again without any passage."""
+
+    def __init__(self, judge: Judge | None, noise_passages: int, concurrency: int) -> None:
+        """At most `concurrency` calls are in flight. `judge` is None for a run that was opened for reading only: it can tell of none."""
+        self.judge, self.noise_passages, self.concurrency = judge, noise_passages, concurrency
+
+    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | Undecided | None]:
+        """Not to be called from inside an event loop. A call is not repeated: one that brings nothing leaves its question undecided."""
+        if self.judge is None:
+            raise JudgeUnavailable("the run was opened without a judge, which its questions are to be verified by")
+        shown = [with_noise(c, candidates, self.noise_passages, rng) for c in candidates]
+        return asyncio.run(self._check_all(candidates, shown))
+
+    async def _check_all(self, candidates: Sequence[Candidate], shown: Sequence[Sequence[Passage]]) -> list[Rejection | Undecided | None]:
+        slots = asyncio.Semaphore(self.concurrency)
+        return await asyncio.gather(*(self._check(c, passages, slots) for c, passages in zip(candidates, shown, strict=True)))
+
+    async def _check(self, candidate: Candidate, passages: Sequence[Passage], slots: asyncio.Semaphore) -> Rejection | Undecided | None:
+        with_evidence = await self._ask(candidate.question, passages, slots)
+        if isinstance(with_evidence, Undecided):
+            return with_evidence
+        if with_evidence.answer is None:
+            return Rejection.UNSUPPORTED
+        if not _reached(candidate, with_evidence.answer):
+            return Rejection.WRONG_ANSWER
+        without = await self._ask(candidate.question, (), slots)
+        if isinstance(without, Undecided):
+            return without
+        return Rejection.TOO_EASY if _reached(candidate, without.answer) else None
+
+    async def _ask(self, question: str, passages: Sequence[Passage], slots: asyncio.Semaphore) -> EvidenceAnswer | Undecided:
+        """An answer, or the judge's word that the passages support none."""
+        try:
+            async with slots:
+                given = await self.judge.answer(question, passages)
+        except ServiceError as failure:
+            return Undecided(str(failure))
+        said = given.state in (ReplyState.OK, ReplyState.REFUSED)
+        return given if said else Undecided(f"the judge's reply is {given.state}: {given.reason}")
+
+
+def with_noise(candidate: Candidate, others: Sequence[Candidate], count: int, rng: np.random.Generator) -> tuple[Passage, ...]:
+    """The candidate's evidence and up to `count` passages of the others that do not hold its target, shuffled."""
+    own = candidate.trajectory.evidence
+    known = {p.passage_id for p in own}
+    noise = {
+        p.passage_id: p
+        for other in others
+        if other is not candidate
+        for p in other.trajectory.evidence
+        if p.passage_id not in known and not contains(f"{p.title} {p.text}", candidate.target.answer)
+    }
+    extra = [noise[k] for k in rng.permutation(sorted(noise))[:count]] if noise else []
+    passages = [*own, *extra]
+    return tuple(passages[i] for i in rng.permutation(len(passages)))
+
+
+def _reached(candidate: Candidate, answer: str | None) -> bool:
+    return answer is not None and matches(answer, (candidate.target.answer, *candidate.target.aliases))

@@ -21,15 +21,20 @@ def _number(token: str) -> str:
     return token.lstrip("+")
 
 
+def visible(text: str) -> str:
+    """The text without characters that nobody sees: soft hyphens, zero-width blanks, direction marks."""
+    return text if text.isascii() else "".join(c for c in text if unicodedata.category(c) != "Cf")
+
+
 def strip_accents(text: str) -> str:
     """The text without combining marks ("São" -> "Sao")."""
     return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
 
 
 def tokens(text: str, *, fold_accents: bool = False) -> tuple[str, ...]:
-    """Normalised tokens, articles kept."""
+    """Normalised tokens, articles kept. `fold_accents` also folds what is written with invisible characters."""
     text = unicodedata.normalize("NFKC", text).translate(_QUOTES)
-    text = re.sub(r"(?<=\w)'(?=\w)", "", strip_accents(text) if fold_accents else text)
+    text = re.sub(r"(?<=\w)'(?=\w)", "", strip_accents(visible(text)) if fold_accents else text)
     return tuple(_number(t) if t[-1].isdigit() else t.casefold() for t in _TOKEN.findall(text.replace("_", " ")))
 
 

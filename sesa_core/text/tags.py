@@ -5,14 +5,14 @@ before it enters a transcript, so only the policy and the environment ever write
 """
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sesa_core.types import Role, Turn, TurnKind
 
 NAMES = ("think", "search", "information", "observation", "answer", "question", "tool_call", "tool_response")
 _ANY_TAG = re.compile(r"<(\s*/?\s*(?:" + "|".join(NAMES) + r")\b[^<>]*)>", re.IGNORECASE)
 _CHAT_TOKEN = re.compile(r"<\|([^<>|]*)\|>")
-_THINK = re.compile(r"<think>.*?</think>", re.DOTALL)
+_THINK = re.compile(r"<think>(.*?)</think>", re.DOTALL)
 _PAIR = re.compile(r"<(search|answer|question)>(.*?)</\1>", re.DOTALL)
 
 
@@ -43,6 +43,12 @@ class TagReader:
         A policy that types an <information> tag itself has found nothing: such a turn is malformed.
         """
         body = _THINK.sub("", text).strip()
+        turn = self._read(body)
+        beside = [] if turn.kind is TurnKind.MALFORMED else [_PAIR.sub(" ", body)]
+        thoughts = [*_THINK.findall(text), *beside]
+        return replace(turn, thought=" ".join(" ".join(thoughts).split()))
+
+    def _read(self, body: str) -> Turn:
         if "<information>" in body or "<observation>" in body:
             return Turn(TurnKind.MALFORMED, body)
         pairs = [(m[1], m[2].strip()) for m in _PAIR.finditer(body)]

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.timeout(3 * PATIENCE_S)
 NAMES = [f"f-{number:02d}" for number in range(5)]
 USABLE = {"fenced", "slow", "no_usage", "tags", "instructions"}  # faults with which a reply still comes
 REFUSED = {"tags", "instructions"}  # and of these, replies whose cards the gate refuses
-SAMPLE = {("rate_limit", "always", "killed"), ("cut", "once", "whole"), ("truncated", "always", "whole"), ("tags", "once", "killed")}
+SAMPLE = {("rate_limit", "always", "killed"), ("cut", "once", "whole")}
 KILL_AT = 3  # calls that the judge has heard
 
 

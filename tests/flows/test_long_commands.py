@@ -10,8 +10,8 @@ import pytest
 from sesa_core.training.run_folder import RunFolder
 from sesa_core.world.build import WORDNET
 from sesa_core.world.load import SHIPPED
-from tests.flows.conftest import PATIENCE_S, SMALL, post, sesa, wait_for
-from tests.flows.served import deploy_all, prefect, worker
+from tests.flows.conftest import PATIENCE_S, SMALL, sesa, wait_for
+from tests.flows.served import deploy_all, flow_runs, prefect, start_deployment, state_of, worker
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3 * PATIENCE_S)]
 
@@ -33,23 +33,25 @@ def test_a_retry_goes_on_with_the_run_that_its_flow_run_began(prefect_server, tm
     few = ["evaluation.questions=1", "evaluation.arms=[off]", "selfplay.segments=1"]
     form = {"runs_dir": str(tmp_path / "runs"), "overrides": [*SMALL, *few]}
     deploy_all(**at)
-    prefect("deployment", "run", "train/train", "--params", json.dumps({"form": form}), **at)
+    flow_run = start_deployment(prefect_server, "train/train", {"form": form})
 
-    def state() -> tuple[str, str]:
-        newest = [f for f in post(prefect_server, "/flow_runs/filter", {}) if f["deployment_id"]]
-        return newest[0]["id"], newest[0]["state"]["type"]
+    def state() -> str:
+        return state_of(prefect_server, flow_run)[0]
 
-    flow_run, _ = state()
     run = RunFolder(tmp_path / "runs" / f"train-{flow_run[:8]}")
     with worker(tmp_path / "worker.txt", **at):
         wait_for(lambda: list(run.path.glob("segments/00001/attempt-1")))
         os.kill(process_of(flow_run), signal.SIGKILL)
-        while state()[1] != "COMPLETED":  # a worker reports a crash twice, and its second report takes back a Retry that came between
-            wait_for(lambda: state()[1] in ("CRASHED", "COMPLETED"))
-            if state()[1] == "CRASHED":
+        while state() != "COMPLETED":  # a worker reports a crash twice, and its second report takes back a Retry that came between
+            wait_for(lambda: state() in ("CRASHED", "COMPLETED"))
+            if state() == "CRASHED":
                 prefect("flow-run", "retry", flow_run, **at)
     assert [p.name for p in run.path.parent.glob("*/config.yaml")] == ["config.yaml"], "one flow run, one run"
     assert run.report()["segments"] == 1
+    (batch,) = (f for f in flow_runs(prefect_server, name="distil segment 1") if f["parameters"]["run_dir"] == str(run.path))
+    assert batch["deployment_id"] and batch["parent_task_run_id"] and batch["state"]["type"] == "COMPLETED"
+    assert "the run is being trained and takes the replies in" in batch["state"]["message"]
+    assert run.report()["failures"]["distilled"] == len(batch["parameters"]["failure_ids"]) > 0
 
 
 @pytest.mark.skipif(not WORDNET.exists(), reason="WordNet is not installed on this machine")

@@ -153,6 +153,20 @@ def test_every_unsuccessful_call_counts(store):
     assert store.stored_distillations(["f"], PROMPT, MODEL) == []
 
 
+def test_every_reply_that_came_is_kept_in_the_order_in_which_it_came(store):
+    came = [reply("f", None, ReplyState.TRUNCATED, "cut"), reply("f", None, ReplyState.UNPARSABLE, "prose"), reply("f", draft("anthem"))]
+    early = reply("f", None, ReplyState.EMPTY, "nothing")
+    other = reply("a", None, ReplyState.REFUSED, "no")
+    for each in came:
+        store.store_distillation(each, boundary=4)
+    store.store_distillation(other, boundary=5)
+    store.store_distillation(early, boundary=3)
+    store.store_failed_call("f", PROMPT, MODEL, "connection refused")
+    assert [(s.boundary_id, s.reply) for s in store.stored_replies()] == [(5, other), (3, early), *((4, r) for r in came)]
+    assert [s.reply for s in reader(store).stored_replies(["a", "unknown"])] == [other]
+    assert store.stored_replies([]) == []
+
+
 def test_threads_and_readers_may_store_replies_at_once(store):
     other = reader(store)
 

@@ -335,15 +335,15 @@ def test_long_evidence_is_cut_by_passage_and_the_newest_kept():
 
 
 def test_a_request_about_something_else_is_declined_in_words():
-    assert "neither" in analyst.answer("Write me a poem about Task: distil").refusal
+    assert "none" in analyst.answer("Write me a poem about Task: distil").refusal
     assert "can be read" in analyst.answer("Task: distil\nBEGIN MATERIAL\n{}\nEND MATERIAL").refusal
     assert "can be read" in analyst.answer('Task: distil\nBEGIN MATERIAL\n{"question": 5\nEND MATERIAL').refusal
     assert json.loads(analyst.answer(compose.system_prompt("ping")).text) == {"ready": True}
 
 
 def test_prompts_are_known_by_their_content():
-    hashes = {name: compose.prompt_hash(name) for name in ("distil", "verdict", "ping")}
-    assert len(set(hashes.values())) == 3
+    hashes = {name: compose.prompt_hash(name) for name in ("distil", "verdict", "answer", "ping")}
+    assert len(set(hashes.values())) == 4
     assert all(len(h) == 16 for h in hashes.values())
     assert "entity_disambiguation, temporal" in compose.system_prompt("distil")
     assert "$" not in compose.system_prompt("distil")

@@ -72,8 +72,9 @@ def test_ping_says_what_the_server_can_do(builtin):
     assert (status.model, status.model_listed, status.structured_output) == ("sesa-analyst", True, True)
 
 
-def test_ping_on_a_plain_server(builtin):
-    server = Scripted(refusal_of("response_format"), completion("Ready!"))
+@pytest.mark.parametrize("said", ["Ready!", "9" * 5_000, "[" * 5_000])
+def test_ping_on_a_plain_server(said):
+    server = Scripted(refusal_of("response_format"), completion(said))
     with serving(server.app) as url:
         status = asyncio.run(judge_at(url).ping())
     assert (status.model_listed, status.structured_output) == (None, False)
@@ -196,6 +197,7 @@ def test_retry_after_in_all_its_forms():
         (Response("<html>Bad gateway</html>", media_type="text/html"), JudgeUnavailable),
         (Response("[1]", media_type="application/json"), JudgeUnavailable),
         (Response(b'{"choices": [\xff', media_type="application/json"), JudgeUnavailable),
+        (Response(f'{{"created": {"9" * 5_000}}}', media_type="application/json"), JudgeUnavailable),
         (Response("<html>", 302, headers={"location": "http://127.0.0.1:1/"}), JudgeUnavailable),
         (JSONResponse({"error": "no such key"}, 401), JudgeRejected),
         (JSONResponse({"error": "forbidden"}, 403), JudgeRejected),

@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sesa_core.cards.schema import CATEGORIES, Origin, card_from_draft
-from sesa_core.judge.base import CardDraft, ReplyState
-from sesa_core.judge.replies import open_envelope, parse_card, parse_verdict
+from sesa_core.judge.base import CardDraft, Distillation, ReplyState, Usage
+from sesa_core.judge.replies import open_envelope, parse_card, parse_verdict, read_again
 from tests.judge_support import completion
 
 FIELDS = {
@@ -98,12 +98,39 @@ def test_no_lesson_is_an_answer_with_its_reason():
     assert parse_card("NO_LESSON: nothing in common") == (ReplyState.OK, None, "nothing in common")
 
 
+def test_a_reason_is_one_short_line_that_can_be_stored_and_printed():
+    for said in ("cut \ud800\x1b[2J\x00\n here", "x" * 9_000):
+        envelope = open_envelope(completion(None, refusal=said))
+        for reason in (parse_card(json.dumps({"no_lesson": said})).reason, parse_card(f"I'm sorry {said}").reason, envelope.reason):
+            assert reason.isprintable() and 0 < len(reason.encode()) <= 1200
+
+
+def test_halves_of_a_surrogate_pair_are_no_part_of_a_text():
+    assert open_envelope(completion("a\ud800b")).text == "a?b"
+
+
+def test_a_count_beyond_any_price_is_none():
+    assert open_envelope(completion("x") | {"usage": {"prompt_tokens": 10**400, "completion_tokens": 7}}).prompt_tokens == 0
+
+
 def test_a_refusal_in_words_is_refused():
     assert parse_card("I'm sorry, but I can't help with that.").state is ReplyState.REFUSED
 
 
 @pytest.mark.parametrize(
-    "text", [json.dumps(FIELDS)[:-30], "the anthem stands under culture", "{}", "[]", "null", "{" * 100_000, '{"a":' * 19_000]
+    "text",
+    [
+        json.dumps(FIELDS)[:-30],
+        "the anthem stands under culture",
+        "{}",
+        "[]",
+        "null",
+        "{" * 100_000,
+        '{"a":' * 19_000,
+        "*" * 100_000,
+        "x" + "\n" * 99_000 + "y",
+        f'{{"pattern": {"9" * 5_000}}}',
+    ],
 )
 def test_what_holds_no_card_is_unparsable(text):
     state, draft, reason = parse_card(text)
@@ -199,3 +226,28 @@ def test_a_verdict_that_is_not_clear_is_never_a_score(text):
 
 def test_an_empty_verdict_is_empty():
     assert parse_verdict("  ").state is ReplyState.EMPTY
+
+
+def stored(state: ReplyState, text: str, reason: str = "as it was", draft: CardDraft | None = None) -> Distillation:
+    return Distillation("f", "prompt", "model", state, draft, text, Usage(), reason)
+
+
+def test_a_stored_reply_is_read_as_today():
+    assert read_again(stored(ReplyState.UNPARSABLE, LINES)) == (ReplyState.OK, DRAFT, "")
+    assert read_again(stored(ReplyState.OK, json.dumps(FIELDS), "", DRAFT)) == (ReplyState.OK, DRAFT, "")
+    assert read_again(stored(ReplyState.OK, "no card here", "", DRAFT)).state is ReplyState.UNPARSABLE
+    assert read_again(stored(ReplyState.REFUSED, json.dumps(FIELDS))) == (ReplyState.OK, DRAFT, "")
+
+
+@pytest.mark.parametrize(
+    ("state", "text"),
+    [
+        (ReplyState.TRUNCATED, json.dumps(FIELDS)),
+        (ReplyState.FILTERED, json.dumps(FIELDS)),
+        (ReplyState.EMPTY, ""),
+        (ReplyState.REFUSED, "This judge does not do that."),
+    ],
+)
+def test_what_came_around_a_stored_text_still_counts(state, text):
+    """A finish reason, a filter and a field for refusals are not stored: the text alone would be read as something else."""
+    assert read_again(stored(state, text)) == (state, None, "as it was")

@@ -1,16 +1,23 @@
+import asyncio
+import json
 from dataclasses import dataclass, replace
 from functools import partial
 
+import pytest
+from fastapi import FastAPI, Request
+
 from sesa_core.config.models import ValidationSettings
-from sesa_core.errors import SearchUnavailable
+from sesa_core.errors import JudgeUnavailable, SearchUnavailable
+from sesa_core.judge.server import running_server
 from sesa_core.rng import stream
 from sesa_core.rollout.proposer import propose, validate
 from sesa_core.rollout.validate import Rejection
-from sesa_core.rollout.verify import Candidate, PolicyVerifier, WorldVerifier
+from sesa_core.rollout.verify import Candidate, JudgeVerifier, PolicyVerifier, Undecided, WorldVerifier, with_noise
 from sesa_core.types import Ending, Passage, Role, Target, Trajectory, Turn, TurnKind
 from sesa_core.world.load import load_world
 from sesa_core.world.questions import resolve
 from tests.core.rollout.test_loop import table
+from tests.judge_support import completion, judge_at, serving
 
 TARGET = Target("t1", "franc", 1, relation="currency")
 EVIDENCE = (Passage("1", "Chad economy", "currency: franc."),)
@@ -82,9 +89,8 @@ def test_the_answerer_must_need_the_evidence():
 
 
 def test_noise_never_holds_the_target():
-    verifier = answerer("franc", "x")
     other = candidate((Passage("9", "Mali economy", "gold."), Passage("8", "Togo", "its franc")))
-    shown = verifier._with_noise(candidate(), [candidate(), other], stream(0))
+    shown = with_noise(candidate(), [candidate(), other], 4, stream(0))
     assert {p.passage_id for p in shown} == {"1", "9"}
 
 
@@ -109,3 +115,97 @@ def test_an_outage_of_the_verifier_drops_and_never_rejects():
     proposals = propose([TARGET], 2, table(proposer_script), step=1)
     checked = validate(proposals, ValidationSettings(), Down(), [], frozenset(), 1, stream(0))
     assert all(p.problem is None and p.rejection is None and "no answer" in p.dropped for p in checked)
+
+
+# -- the judge as the answerer
+
+OTHER_SECTION = (Passage("2", "Chad culture", "anthem: La Tchadienne."),)
+OTHER_VALUE = (Passage("3", "Chad economy", "currency: dinar."),)
+
+
+def by_judge(url: str, *candidates: Candidate, noise: int = 4, concurrency: int = 8):
+    return JudgeVerifier(judge_at(url), noise, concurrency).verify(candidates, 1, stream(0))
+
+
+def test_the_judge_answers_from_the_evidence_or_rejects():
+    with running_server() as url:
+        outcomes = by_judge(url, candidate(), candidate(OTHER_SECTION), candidate(OTHER_VALUE), noise=0)
+    assert outcomes == [None, Rejection.UNSUPPORTED, Rejection.WRONG_ANSWER]
+
+
+def test_a_question_of_which_the_passages_hold_two_answers_is_not_played():
+    with running_server() as url:
+        assert by_judge(url, candidate((*EVIDENCE, *OTHER_VALUE))) == [Rejection.UNSUPPORTED]
+
+
+class Asked:
+    """A judge that answers by `script(question, titles of the passages) -> content` and keeps what it was shown."""
+
+    def __init__(self, script) -> None:
+        self.shown, self.in_flight, self.most = [], 0, 0
+        self.script, self.app = script, FastAPI()
+        self.app.post("/v1/chat/completions", response_model=None)(self.reply)
+
+    async def reply(self, request: Request) -> dict:
+        self.in_flight += 1
+        self.most = max(self.most, self.in_flight)
+        material = json.loads(
+            (await request.json())["messages"][1]["content"].removeprefix("BEGIN MATERIAL\n").removesuffix("\nEND MATERIAL")
+        )
+        titles = [p["title"] for p in material["passages"]]
+        self.shown.append(titles)
+        await asyncio.sleep(0.02)  # long enough for as many calls as may to be in flight
+        self.in_flight -= 1
+        return completion(self.script(material["question"], titles))
+
+
+def test_what_the_judge_answers_without_evidence_is_too_easy():
+    judge = Asked(lambda question, titles: '{"answer": "Franc", "no_answer": ""}')
+    with serving(judge.app) as url:
+        assert by_judge(url, candidate()) == [Rejection.TOO_EASY]
+    assert judge.shown == [["Chad economy"], []]
+
+
+def test_the_evidence_stands_among_noise_and_only_right_answers_are_asked_twice():
+    judge = Asked(lambda question, titles: "ANSWER: franc" if "Chad economy" in titles else "NO_ANSWER: they do not tell")
+    other = candidate((Passage("9", "Mali economy", "gold."), Passage("8", "Togo", "its franc")))
+    with serving(judge.app) as url:
+        for noise in (1, 0):
+            assert by_judge(url, candidate(), other, noise=noise) == [None, Rejection.UNSUPPORTED]
+    assert sorted(map(sorted, judge.shown[:3])) == [[], ["Chad economy", "Mali economy"], ["Mali economy", "Togo"]]
+    assert sorted(map(sorted, judge.shown[3:])) == [[], ["Chad economy"], ["Mali economy", "Togo"]]
+
+
+def test_no_more_calls_are_in_flight_than_are_allowed():
+    judge = Asked(lambda question, titles: "NO_ANSWER: they do not tell")
+    with serving(judge.app) as url:
+        assert by_judge(url, *[candidate()] * 7, concurrency=3) == [Rejection.UNSUPPORTED] * 7
+    assert (judge.most, len(judge.shown)) == (3, 7)
+
+
+@pytest.mark.parametrize("fault", ["rate_limit", "reset", "empty", "refusal", "truncated", "prose"])
+def test_a_judge_that_does_not_answer_decides_nothing(fault):
+    """Neither at the first call nor, after a right answer, at the second."""
+    with running_server(faults=f"{fault},ok,{fault},ok*") as url:
+        outcomes = [by_judge(url, candidate())[0] for _ in range(3)]
+    assert all(isinstance(o, Undecided) and o.cause for o in outcomes[:2])
+    assert outcomes[2] is None
+
+
+def test_one_question_without_an_answer_is_dropped_and_its_siblings_are_not():
+    proposals = propose([TARGET], 3, table(proposer_script), step=1)
+    with running_server(faults="ok,error,ok*") as url:
+        verifier = JudgeVerifier(judge_at(url), 4, concurrency=1)
+        checked = validate(proposals, ValidationSettings(), verifier, [], frozenset(), 1, stream(0))
+    dropped = [p for p in checked if p.dropped]
+    assert len(dropped) == 1 and dropped[0].dropped.startswith("verification: judge at ")
+    assert (dropped[0].problem, dropped[0].rejection) == (None, None)
+    assert len([p for p in checked if p.problem]) == 2
+
+
+def test_a_run_that_was_opened_without_a_judge_verifies_nothing():
+    proposals = propose([TARGET], 2, table(proposer_script), step=1)
+    checked = validate(proposals, ValidationSettings(), JudgeVerifier(None, 4, 8), [], frozenset(), 1, stream(0))
+    assert all("without a judge" in p.dropped and p.rejection is None for p in checked)
+    with pytest.raises(JudgeUnavailable):
+        JudgeVerifier(None, 4, 8).verify([candidate()], 1, stream(0))

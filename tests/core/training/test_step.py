@@ -6,16 +6,18 @@ from sesa_core.bank.snapshot import BankSnapshot
 from sesa_core.cards.lesson import embedding_text
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import SearchUnavailable
+from sesa_core.judge.server import running_server
 from sesa_core.rollout.pool import ProblemPool
 from sesa_core.rollout.proposer import problem_id
 from sesa_core.rollout.targets import TargetSampler
 from sesa_core.rollout.transcript import Transcript
-from sesa_core.rollout.verify import WorldVerifier
+from sesa_core.rollout.verify import JudgeVerifier, WorldVerifier
 from sesa_core.training.segment import StopRequested, latest_complete_result, load_segment_result, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
 from sesa_core.training.step import play_step, score_solver
 from sesa_core.types import Group, Passage, Role, ShownCard, Target
 from tests.bank_support import card, embedder
+from tests.judge_support import judge_at
 from tests.support import ListedSearch, ScriptedEngine, small_tokenizer
 
 COUNTRIES = ["Chad", "Mali", "Togo", "Peru"]
@@ -114,6 +116,19 @@ def test_a_search_outage_gives_no_reward_to_anyone():
     assert record.round.groups == () and record.evidence.failures == () and record.evidence.uses == ()
     assert record.metrics["proposer/dropped"] == 4 and record.metrics["proposer/valid_rate"] == 0
     assert all(not e.batches for e in g.engines.values())
+
+
+def test_a_judge_that_verifies_finds_the_same_problems_and_when_it_is_down_nobody_learns():
+    with running_server() as url:
+        record = play_step(replace(game(), verifier=JudgeVerifier(judge_at(url), 4, 8)), 1)
+    expected = play_step(game(), 1)
+    assert [p.problem for p in record.proposals] == [p.problem for p in expected.proposals] and record.metrics["proposer/valid"]
+    with running_server(faults="error*") as url:
+        g = replace(game(), verifier=JudgeVerifier(judge_at(url), 4, 8))
+        record = play_step(g, 1)
+    assert record.metrics["proposer/dropped"] and not record.metrics["proposer/valid"] and record.round.groups == ()
+    assert not [p for p in record.proposals if p.dropped and (p.problem or p.rejection)]
+    assert not g.engines[Role.SOLVER].batches
 
 
 def test_an_outage_while_solving_gives_the_proposer_nothing():
