@@ -342,6 +342,21 @@ def measure_boundary(folder: RunFolder, config: RunConfig, at: int | None, displ
         return run.measure(max(0, run.last_segment()) if at is None else at)
 
 
+def export_policies(folder: RunFolder, config: RunConfig, at: int | None, out: Path, display: "Display") -> tuple[int, dict[str, Path]]:
+    """(segment, folder by role): both policies after a committed segment (None: the newest), as Hugging Face's auto classes load them."""
+    from sesa_core.training.host import make_host
+    from sesa_core.types import Role
+
+    with open_bank(folder, config, write=False) as store, make_host(config, folder.path) as host:
+        run = build_live_run(folder, config, store, host, None, display)
+        segment = max(0, run.last_segment()) if at is None else at
+        run.stand_at(segment)
+        written = {role.value: out.absolute() / role.value for role in Role}
+        for role in Role:
+            host.engine(role).save_hf(written[role.value])
+    return segment, written
+
+
 def rebuild_world(out: Path, wordnet: Path | None, log: Callable[[str], None]) -> dict[str, Any]:
     """The world's files from their sources; which answers can be found is asked of the search that runs will use."""
     from sesa_core.search.lance import LanceSearch, build_index

@@ -57,12 +57,16 @@ class TurnKind(StrEnum):
 
 @dataclass(frozen=True)
 class Turn:
-    """One assistant turn: what the tag held, and what the environment wrote back (searches only). `tags` counts final tags."""
+    """One assistant turn: what the tag held, and what the environment wrote back (searches only). `tags` counts final tags.
+
+    `thought` is what the policy wrote beside the tag; nothing reads it but a person.
+    """
 
     kind: TurnKind
     text: str
     passages: tuple[Passage, ...] = ()
     tags: int = 1
+    thought: str = ""
 
 
 class Ending(StrEnum):

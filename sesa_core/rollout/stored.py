@@ -51,6 +51,10 @@ LATER = frozenset({"advantage", "problem_id", "origin", "target_id", "hops", "dr
 FILE = re.compile(r"step-(\d+)\.parquet")
 
 LISTING = ("step", "role", "group_id", "sample", "problem", "problem_id", "reference_answers", "reward", "rejection")
+SEARCHING = (
+    *(*LISTING, "ending", "turns.list.element.kind", "turns.list.element.text", "turns.list.element.thought"),
+    "turns.list.element.passages.list.element.title",
+)
 COUNTING = (
     *("step", "role", "group_id", "sample", "reward", "ending", "problem", "problem_id", "reference_answers", "rejection", "drop_cause"),
     *("hops", "response_tokens", "turns.list.element.kind", "turns.list.element.text", "cards.list.element.card_id"),
@@ -166,7 +170,7 @@ def _rollout(file: StepFile, number: int, row: dict[str, Any], older: bool) -> S
         group_id=row["group_id"],
         sample=row["sample"],
         ending=Ending(row.get("ending") or Ending.FINISHED),
-        reward=row.get("reward"),
+        reward=None if row.get("reward") is None else row["reward"] + 0.0,  # no -0.0
         advantage=row.get("advantage"),
         prompt=row.get("prompt") or "",
         turns=tuple(_turn(t) for t in row.get("turns") or ()),
@@ -188,5 +192,5 @@ def _rollout(file: StepFile, number: int, row: dict[str, Any], older: bool) -> S
 
 
 def _turn(turn: dict[str, Any]) -> Turn:
-    passages = tuple(Passage(p["passage_id"], p["title"], p["text"]) for p in turn.get("passages") or ())
+    passages = tuple(Passage(p.get("passage_id") or "", p["title"], p.get("text") or "") for p in turn.get("passages") or ())
     return Turn(TurnKind(turn["kind"]), turn.get("text") or "", passages, turn.get("tags") or 1, turn.get("thought") or "")

@@ -9,9 +9,10 @@ a group with fewer than two survivors is dropped.
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from sesa_core.policy.base import TrainingRow
-from sesa_core.types import Trajectory
+from sesa_core.types import Role, Trajectory
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,16 @@ class ScoredRollout:
     trajectory: Trajectory
     group_id: str
     reward: float
+
+
+class Score(NamedTuple):
+    """What a rollout earned. `advantage` is None where its group had nothing to learn from, or the rollout itself was left out."""
+
+    reward: float
+    advantage: float | None
+
+
+Scores = dict[tuple[Role, str, int], Score]  # a rollout's role, group and sample, unique within a step
 
 
 @dataclass(frozen=True)
@@ -43,12 +54,9 @@ class GroupCounts:
 
 def build_rows(scored: Sequence[ScoredRollout], normalise_by_std: bool = True) -> tuple[list[TrainingRow], GroupCounts]:
     """Rows of the live groups, groups in order of their first rollout, and what was dropped. No rows: no update is due."""
-    groups: dict[str, list[ScoredRollout]] = {rollout.group_id: [] for rollout in scored}
-    for rollout in scored:
-        if math.isfinite(rollout.reward) and any(rollout.trajectory.response_mask):
-            groups[rollout.group_id].append(rollout)
-    big_enough = [group for group in groups.values() if len(group) >= 2]
-    live = [group for group in big_enough if any(rollout.reward != group[0].reward for rollout in group)]
+    groups = _survivors(scored)
+    big_enough = [group for group in groups if len(group) >= 2]
+    live = _live(groups)
     flat = [rollout for group in live for rollout in group]
     rows = [_row(rollout, advantage) for rollout, advantage in zip(flat, _advantages(flat, normalise_by_std), strict=True)]
     finite = [rollout for rollout in scored if math.isfinite(rollout.reward)]
@@ -62,6 +70,30 @@ def build_rows(scored: Sequence[ScoredRollout], normalise_by_std: bool = True) -
         silent=sum(not any(rollout.trajectory.response_mask) for rollout in finite),
     )
     return rows, counts
+
+
+def _survivors(scored: Sequence[ScoredRollout]) -> list[list[ScoredRollout]]:
+    """Every group, also one that nobody of survives, in order of its first rollout."""
+    groups: dict[str, list[ScoredRollout]] = {rollout.group_id: [] for rollout in scored}
+    for rollout in scored:
+        if math.isfinite(rollout.reward) and any(rollout.trajectory.response_mask):
+            groups[rollout.group_id].append(rollout)
+    return list(groups.values())
+
+
+def _live(groups: Sequence[list[ScoredRollout]]) -> list[list[ScoredRollout]]:
+    return [group for group in groups if len(group) >= 2 and any(rollout.reward != group[0].reward for rollout in group)]
+
+
+def scores_of(scored: Sequence[ScoredRollout], rows: Sequence[TrainingRow]) -> Scores:
+    """What every scored rollout earned; `rows` are those that `build_rows` made of them."""
+    flat = [_key(rollout.trajectory) for group in _live(_survivors(scored)) for rollout in group]
+    advantages = {key: row.advantage for key, row in zip(flat, rows, strict=True)}
+    return {(key := _key(r.trajectory)): Score(r.reward, advantages.get(key)) for r in scored}
+
+
+def _key(trajectory: Trajectory) -> tuple[Role, str, int]:
+    return trajectory.role, trajectory.group_id, trajectory.sample
 
 
 def _advantages(rollouts: Sequence[ScoredRollout], normalise_by_std: bool) -> list[float]:

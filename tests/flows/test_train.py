@@ -1,12 +1,16 @@
 """The main job, whole and small: run, kill, resume, and what a complete run leaves."""
 
 import json
+import re
 import signal
 from pathlib import Path
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
 
 from sesa_core.errors import UserError
+from sesa_core.policy.loading import TINY, load_tokenizer
 from sesa_core.training.run_folder import RunFolder
 from tests.flows.conftest import (
     PATIENCE_S,
@@ -91,6 +95,25 @@ def test_what_a_run_measured_is_measured_again_alike(finished):
     assert json.loads(again.stdout)["arms"]["on"]["outcomes"] == finished.report()["evaluations"]["2"]["arms"]["on"]["outcomes"]
 
 
+@pytest.mark.long
+def test_the_policies_of_a_run_can_be_taken_elsewhere_and_started_from(finished, tmp_path):
+    where = ("--run", "killed", "--runs-dir", finished.path.parent)
+    done = sesa("export", "hf", tmp_path / "out", *where, "--json")
+    assert done.returncode == 0, done.stderr
+    policies = json.loads(done.stdout)["policies"]
+    checkpoints = finished.segment_dir(2) / "attempt-1" / "checkpoints"
+    for role in ("proposer", "solver"):
+        model = AutoModelForCausalLM.from_pretrained(policies[role])
+        trained = torch.load(checkpoints / role / "model_world_size_1_rank_0.pt", weights_only=False)
+        for name, weights in model.state_dict().items():
+            assert torch.equal(weights, trained[name].full_tensor() if hasattr(trained[name], "full_tensor") else trained[name])
+        assert load_tokenizer(Path(policies[role])).get_vocab() == load_tokenizer(TINY).get_vocab()
+    assert sesa("export", "hf", tmp_path / "out", *where).returncode == 2, "nothing is overwritten"
+    few = settings(f"policy.path={policies['solver']}", "selfplay.segments=1", "evaluation.questions=1", "evaluation.arms=[off]")
+    again = sesa("run", "--name", "from-another", "--runs-dir", tmp_path / "runs", *few)
+    assert again.returncode == 0, again.stdout + again.stderr
+
+
 def test_the_bank_of_a_run_can_be_read(finished):
     where = ("--run", "killed", "--runs-dir", finished.path.parent)
     cards = json.loads(told("bank", "list", *where, "--json"))
@@ -98,6 +121,25 @@ def test_the_bank_of_a_run_can_be_read(finished):
     with pytest.raises(UserError, match="did you mean"):
         told("bank", "show", cards[0]["card"] + "x", *where)
     assert len(json.loads(told("bank", "list", *where, "--at", "0", "--json"))) <= len(cards) + 20
+
+
+def test_the_games_of_a_run_can_be_read(finished):
+    where = ("--run", "killed", "--runs-dir", finished.path.parent)
+    rows = json.loads(told("rollouts", "stats", *where, "--by", "step", "--json"))
+    assert [(r["step"], r["role"], r["count"]) for r in rows if r["role"] == "proposer"] == [(s, "proposer", 12) for s in range(1, 5)]
+    metrics = [json.loads(line) for line in finished.metrics_file.read_text().splitlines()]
+    played = {m["step"]: m for m in metrics}
+    for row in rows:
+        assert row["reward"] == pytest.approx(played[row["step"]][f"{row['role']}/reward"])
+        assert row["tokens"] == pytest.approx(played[row["step"]][f"{row['role']}/response_tokens"])
+    shown = json.loads(told("rollouts", "show", *where, "--json"))
+    (game,) = shown["games"]
+    assert (shown["step"], len(game["rollouts"]), len(shown["problems"]) > 0) == (4, 4, True)
+    assert all(r["turns"] and r["advantage"] is not None for r in game["rollouts"]) or game["solved"] in (0, 4)
+    hits = json.loads(told("rollouts", "grep", "^" + re.escape(game["question"]) + "$", *where, "--step", "4", "--json"))["hits"]
+    assert game["problem"] in {h["problem"] for h in hits}
+    said = told("rollouts", "show", *where, "--trajectory", game["rollouts"][0]["trajectory"])
+    assert said.startswith(f"problem {game['problem']} · step 4\nquestion    {game['question']}\n")
 
 
 @pytest.mark.long

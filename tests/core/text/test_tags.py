@@ -41,6 +41,19 @@ def test_thoughts_do_not_count():
     assert LENIENT.read("<think><answer>x</answer></think><search>q</search>").kind is TurnKind.SEARCH
 
 
+@pytest.mark.parametrize(
+    ("text", "thought"),
+    [
+        ("<search>q</search>", ""),
+        ("<think>first\n a</think><think>then</think> so <search>q</search>", "first a then so"),
+        ("<think><answer>x</answer></think><answer>y</answer>", "<answer>x</answer>"),
+        ("<think>lost</think> nothing", "lost"),
+    ],
+)
+def test_what_stands_beside_the_tag_is_kept_as_the_thought(text, thought):
+    assert LENIENT.read(text).thought == thought
+
+
 def test_a_proposer_ends_with_a_question():
     assert TagReader(Role.PROPOSER, strict=True).read("<question>Who?</question>").kind is TurnKind.QUESTION
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from sesa_core.training.grpo import ScoredRollout, build_rows
+from sesa_core.training.grpo import ScoredRollout, build_rows, scores_of
 from sesa_core.types import Ending, Role, Trajectory
 
 
@@ -88,3 +88,17 @@ def test_a_row_carries_its_rollouts_tokens_as_they_were_sampled():
 def test_no_rollouts_are_no_rows():
     rows, counts = build_rows([])
     assert (rows, counts.groups, counts.as_metrics()["groups/zero_variance_share"]) == ([], 0, 0.0)
+
+
+def test_every_scored_rollout_has_its_reward_and_those_of_a_row_its_advantage():
+    a, b, silent = group("a", 1, 0), group("b", 1, 1), rollout(1.0, "a", 2, mask=(0, 0, 0))
+    scored = [a[0], b[0], silent, a[1], b[1]]
+    rows, _ = build_rows(scored, normalise_by_std=False)
+    assert scores_of(scored, rows) == {
+        (Role.SOLVER, "a", 0): (1, 0.5),
+        (Role.SOLVER, "a", 1): (0, -0.5),
+        (Role.SOLVER, "a", 2): (1, None),
+        (Role.SOLVER, "b", 0): (1, None),
+        (Role.SOLVER, "b", 1): (1, None),
+    }
+    assert scores_of([], []) == {}
