@@ -24,6 +24,7 @@ from sesa_core.bank.exchange.intake import Intake, take_in
 from sesa_core.bank.exchange.records import Record, records_of
 from sesa_core.bank.explain import Hit, explain
 from sesa_core.bank.history import card_history, statistics
+from sesa_core.bank.places import released
 from sesa_core.bank.purge import Purged, purge_card
 from sesa_core.bank.restoration import restore_to
 from sesa_core.bank.segment import BoundaryReport
@@ -101,6 +102,12 @@ class Bank:
 
     def statistics(self, at: At = None) -> dict[str, Any]:
         return statistics(self.store.read_cards(at), self.store.read_tombstones(at))
+
+    def statistics_over_time(self) -> list[dict[str, Any]]:
+        """The whole bank's numbers at every boundary that can still be read, oldest first."""
+        everything = self.boundaries()
+        gone = released(everything)
+        return [{"boundary": r.boundary_id, "tag": r.tag, **self.statistics(r)["bank"]} for r in everything if r.boundary_id not in gone]
 
     def verify(self, at: At = None) -> Verified:
         """Whether tables, ledger and pins tell the same at every boundary up to `at`."""

@@ -90,6 +90,7 @@ def test_reading_commands_give_data_at_any_boundary(bank):
     assert [h["what"] for h in bank("history", "card-climate", "--json").data] == ["added", "use"]
     assert bank("tombstones", "--json").data == []
     assert bank("stats", "--json").data["bank"]["helped"] == 1
+    assert [(r["boundary"], r["helped"], r["uses"]) for r in bank("stats", "--over-time", "--json").data] == [(0, 0, 0), (1, 1, 1)]
     checked = bank("verify", "--json").data
     assert (checked["agrees"], checked["boundaries"], checked["cards"], checked["difference"]) == (True, 2, 4, None)
 

@@ -7,6 +7,7 @@ import typer
 from flows.commands.bank.opening import At, CardId, Place, Uri
 from flows.commands.options import RUNS_DIR, AsJson, RunName, RunsDir
 from flows.commands.printing import print_json, print_rows
+from sesa_core.errors import ConfigError
 
 
 def _plain(value: object) -> str:
@@ -212,12 +213,24 @@ def tombstones(
     print_rows(rows, as_json, empty="no card has left the bank")
 
 
-def stats(run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, at: At = None, as_json: AsJson = False) -> None:
-    """Count the cards that were used, never used, helped, hurt and were evicted, by category and origin.
+def stats(
+    run: RunName = None,
+    runs_dir: RunsDir = RUNS_DIR,
+    bank: Uri = None,
+    at: At = None,
+    over_time: Annotated[bool, typer.Option("--over-time", help="The whole bank at each boundary instead.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Count the cards that were used, never used, helped, hurt and were evicted, by category and origin, or boundary by boundary.
 
-    Example: sesa bank stats --json
+    Example: sesa bank stats --over-time
     """
+    if over_time and at is not None:
+        raise ConfigError("--at", at, "--over-time shows every boundary; give one of the two")
     with Place(bank, run, runs_dir).opened() as opened:
+        if over_time:
+            print_rows(opened.statistics_over_time(), as_json, empty="the bank has no boundary yet")
+            return
         found = opened.statistics(at)
     if as_json:
         print_json(found)

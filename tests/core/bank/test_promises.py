@@ -22,7 +22,7 @@ from sesa_core.bank.state import BankState
 from sesa_core.cards.lesson import embedding_text
 from sesa_core.cards.schema import CardState, Origin
 from sesa_core.config.load import load_config
-from sesa_core.config.models import QueueSettings
+from sesa_core.config.models import BankSettings, QueueSettings
 from sesa_core.embed.wordllama import WordLlamaEmbedder
 from sesa_core.errors import ConfigError
 from sesa_core.judge.base import ReplyState
@@ -179,6 +179,22 @@ def test_no_tests__properties_as_tests():
             shuffler.shuffle(arrived)
         plans.add(plan_boundary(state, segment_commit(uses=uses, failures=failures, replies=replies), embedder=embedder()).plan_hash)
     assert len(plans) == 1
+
+
+def test_unseen_counters_after_a_run__used_never_used_helped_hurt_and_evicted_over_time(bank):
+    """The lesson about the climate helps once, then does harm until it is evicted; the seed is never used."""
+    hurts = [use("card-climate", f"p{i}", (0.0, 0.0)) for i in range(3)]
+    rules = BankSettings(credit="uniform", eviction="net_score")
+    commit_segment(bank.store, segment_commit(1, uses=[use("card-climate", "p", (1.0,))], bank=rules))
+    commit_segment(bank.store, segment_commit(2, uses=hurts, bank=rules))
+    told = [
+        {k: row[k] for k in ("cards", "used", "never_used", "helped", "hurt", "evicted", "uses")} for row in bank.statistics_over_time()
+    ]
+    assert told == [
+        {"cards": 2, "used": 0, "never_used": 2, "helped": 0, "hurt": 0, "evicted": 0, "uses": 0},
+        {"cards": 2, "used": 1, "never_used": 1, "helped": 1, "hurt": 0, "evicted": 0, "uses": 1},
+        {"cards": 1, "used": 0, "never_used": 1, "helped": 0, "hurt": 0, "evicted": 1, "uses": 0},
+    ]
 
 
 def test_actor_outlives_trainer_with_another_policys_counters__counters_carry_the_policy_and_nothing_outlives_its_run_unnoticed(
