@@ -46,11 +46,12 @@ def check(config: RunConfig) -> None:
 
     Raises UserError for a setting that cannot work, ServiceError for a judge that does not answer.
     """
-    from sesa_core.policy.loading import resolve_policy_path
+    from sesa_core.policy.loading import positions_of, resolve_policy_path
+    from sesa_core.rollout.fit import require_fit
 
     judge_endpoint(config)
     refuse_uncounted_calls(config)
-    resolve_policy_path(config.policy.path)
+    require_fit(build_transcript(config), config, positions_of(resolve_policy_path(config.policy.path)))
     first_cards(config)
     refuse_bank_of_another_run(config)
     evaluation_questions(build_world(config), config.evaluation)

@@ -5,6 +5,7 @@ mode and needs no gradients. Edge case: a name that is neither a folder nor shap
 person's mistake and is refused at once, before anything is downloaded.
 """
 
+import json
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,6 +50,12 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
     from transformers import AutoTokenizer
 
     return AutoTokenizer.from_pretrained(path)
+
+
+def positions_of(path: Path) -> int | None:
+    """Tokens that the policy under `path` can see at once; None if its config does not say."""
+    config = json.loads((path / "config.json").read_text())
+    return config.get("text_config", config).get("max_position_embeddings")
 
 
 def _torch_dtype(name: str) -> "torch.dtype":
