@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.flows.conftest import PATIENCE_S, environment, post, wait_for
 
 ROOT = Path(__file__).parents[2]
+LEAVE_S = 60.0
 
 
 def prefect(*arguments: str, **more: str) -> None:
@@ -35,6 +36,10 @@ def worker(log: Path, **more: str) -> Iterator[None]:
             yield
         finally:
             process.terminate()
+            try:
+                process.wait(LEAVE_S)
+            except subprocess.TimeoutExpired:  # it interrupts itself, which a shell's background job does not hear
+                process.kill()
 
 
 def flow_runs(server: str, **named: str) -> list[dict]:
