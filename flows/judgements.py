@@ -113,8 +113,8 @@ def _commit_unless_live(folder: RunFolder, judge: Judge, ids: Sequence[str], by:
     try:
         with open_bank(folder, config, write=True) as store:
             recover(store)
-            waiting = sorted(r.failure.failure_id for r in store.read_failures() if r.state in (PENDING, DEAD))
-            known = sorted(set(ids) & set(waiting))
+            waiting = {r.failure.failure_id for r in store.read_failures() if r.state in (PENDING, DEAD)}
+            known = sorted(waiting.intersection(ids))
             replies = store.stored_distillations(known, judge.prompt_hash, judge.model)
             return (_commit(store, replies, config, known, by, why), False) if replies else (None, False)
     except BankBusy:

@@ -13,6 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -72,7 +73,7 @@ class JudgeBatch:
         self._budget = JudgeBudget(settings, (call.usage for call in store.judge_calls()))
         self._over_at = float("inf")  # on the monotonic clock
 
-    @property
+    @cached_property
     def run(self) -> str:
         """Names the bank's run and no other, also none that lay in the same folder before it was deleted."""
         return run_identity(self._store)

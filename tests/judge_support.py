@@ -23,6 +23,15 @@ FRANCE_CULTURE = ("France culture", "symbol: Gallic rooster. anthem: La Marseill
 FRANCE_SOCIETY = ("France society", "religion: Roman Catholic. language: French. holiday: Bastille Day.")
 GALLIUM_CHEMISTRY = ("Gallium chemistry", "Symbol Ga. Period 4.")
 GALLIUM_DISCOVERY = ("Gallium discovery", "Found in France. Year 1875.")
+CARD = {
+    "category": "attribute_lookup",
+    "pattern": "The question asks for the anthem of a country.",
+    "common_confusion": "It is looked for under economy.",
+    "key_distinction": "It stands under culture.",
+    "trigger_keywords": ["anthem"],
+    "queries": ["{country} culture"],
+    "no_lesson": "",
+}  # as a judge writes it
 LONG_CHAIN = "What is the anthem of the export partner of the country of the city Cordoba in Europe?"
 
 

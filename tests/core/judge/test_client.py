@@ -14,17 +14,8 @@ from sesa_core.judge import compose
 from sesa_core.judge.base import ReplyState
 from sesa_core.judge.client import retry_after
 from sesa_core.judge.server import running_server, serve
-from tests.judge_support import completion, judge_at, serving, wrong_section
+from tests.judge_support import CARD, completion, judge_at, serving, wrong_section
 
-CARD = {
-    "category": "attribute_lookup",
-    "pattern": "The question asks for the anthem of a country.",
-    "common_confusion": "It is looked for under economy.",
-    "key_distinction": "It stands under culture.",
-    "trigger_keywords": ["anthem"],
-    "queries": ["{country} culture"],
-    "no_lesson": "",
-}
 SECRET = "very-secret-0123456789"
 
 

@@ -15,7 +15,7 @@ from sesa_core.judge.server import MODEL, running_server
 from sesa_core.types import Failure
 from tests.bank_support import card, embedder, segment_commit
 from tests.fuzz_support import judged
-from tests.judge_support import CORDOBA_EUROPE, completion, failure, judge_at, wrong_section
+from tests.judge_support import CARD, CORDOBA_EUROPE, completion, failure, judge_at, wrong_section
 
 START = card("climate", card_id="seed-climate", origin=Origin.SEED)
 LYON = failure(
@@ -34,15 +34,6 @@ PARIS = failure(
     [("Paris", "City in France, Europe."), ("France economy", "currency: Euro. industry: cars.")],
     [("France culture", "symbol: Gallic rooster. anthem: La Marseillaise.")],
 )
-FIELDS = {
-    "category": "attribute_lookup",
-    "pattern": "The question asks for the anthem of a country.",
-    "common_confusion": "It is looked for under economy.",
-    "key_distinction": "It stands under culture.",
-    "trigger_keywords": ["anthem"],
-    "queries": ["{country} culture"],
-    "no_lesson": "",
-}
 
 
 @pytest.fixture
@@ -114,7 +105,7 @@ def test_a_fault_of_the_built_in_judge_is_refused_and_never_shown(bank, fault, a
 )
 def test_a_card_that_gives_something_away_is_refused_and_never_shown(bank, changes, rule, says):
     asked = wrong_section()
-    (reply,) = distilled([completion(json.dumps(FIELDS | changes))], [asked])
+    (reply,) = distilled([completion(json.dumps(CARD | changes))], [asked])
     report = committed(bank, [reply], [asked], lexicon=(CORDOBA_EUROPE[0],), evaluation_questions=("Who wrote the novel Emma?",))
     assert_refused(bank, report, rule, says)
     assert_nothing_is_retrieved(bank, reply, asked)
@@ -126,8 +117,8 @@ def test_what_no_table_could_hold_does_not_stop_the_boundary_that_it_comes_to(ba
         completion(json.dumps({"no_lesson": "cut \ud800\u0000 here"})),
         completion(None, refusal="no\ud800\u001b[2J" + "!" * 1_000_000),
         completion("I'm sorry \udc00"),
-        completion(json.dumps(FIELDS | {"pattern": "x\ud800"})),
-        completion(json.dumps(FIELDS)) | {"usage": {"prompt_tokens": 10**400}},
+        completion(json.dumps(CARD | {"pattern": "x\ud800"})),
+        completion(json.dumps(CARD)) | {"usage": {"prompt_tokens": 10**400}},
     )
     failures = [wrong_section(f"f-{i}") for i in range(len(replies))]
     report = committed(bank, distilled(replies, failures), failures)
