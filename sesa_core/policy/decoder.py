@@ -186,6 +186,15 @@ def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
     return torch.from_numpy(np.zeros(shape, dtype={2: np.int16, 4: np.float32}[size])).view(dtype)
 
 
+def is_plain_decoder(config) -> bool:
+    """Whether a model is a dense Llama-style decoder whose every token may look at all before it."""
+    try:
+        _check_family(config)
+    except EngineError:
+        return False
+    return True
+
+
 def _check_family(config) -> None:
     if config.model_type not in FAMILIES:
         raise EngineError(f"the generator runs {', '.join(FAMILIES)} models, not {config.model_type}")

@@ -1,19 +1,24 @@
-"""verl's FSDP engine on a CPU, with logits for trained tokens only.
+"""verl's FSDP engine on a CPU: shared beginnings are computed once, and logits for trained tokens only.
 
-verl's own path without flash-attention computes the logits of prompts and tool results too, and sums their exponentials
-token by token. Here rows are padded on the right, so causal attention needs no mask; the hidden states of the positions
-that predict a trained token are picked out before the output head. Invariant: log-probs of trained tokens equal verl's;
-those of all other positions are 0 and the loss mask hides them. Edge case: a padding row has no trained token at all.
+verl's own path without flash-attention computes every row from its first token, the logits of prompts and tool results too, and
+sums their exponentials token by token. Here rows that begin alike are one tree (`shared_prefix.py`) where the model's attention
+takes a mask as it stands, else rows padded on the right; the hidden states of the positions that predict a trained token are
+picked out before the output head, each once. Invariant: log-probs of trained tokens equal verl's; those of all other positions
+are 0 and the loss mask hides them. Edge case: a padding row has no trained token at all.
 """
 
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict
 from verl.utils import tensordict_utils as tu
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
+
+from sesa_core.policy.decoder import is_plain_decoder
+from sesa_core.training.verl.shared_prefix import pack
 
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
@@ -22,6 +27,7 @@ class CpuEngine(FSDPEngineWithLMHead):
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         module.get_output_embeddings().register_forward_pre_hook(self._pick_hidden)
+        self._shares = is_plain_decoder(module.config)
         if not self.engine_config.forward_only:
             return super()._build_fsdp_module(module)
         # A reference model would ask for offloading to pinned memory, which needs an accelerator: build it like a trainable one.
@@ -33,39 +39,45 @@ class CpuEngine(FSDPEngineWithLMHead):
 
     def _pick_hidden(self, head: torch.nn.Module, inputs: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
         (hidden,) = inputs  # (B, T, hidden) -> (N, hidden)
-        return (hidden[self._picked],)
+        return (hidden.flatten(0, 1)[self._picked],)
 
     def prepare_model_inputs(self, micro_batch: TensorDict) -> tuple[dict[str, Any], dict[str, Any]]:
-        """verl's inputs without mask and positions; rows and columns of the N positions that predict a trained token."""
+        """What the model reads, and which of its positions (N, each once) predict a trained token."""
         inputs, arguments = super().prepare_model_inputs(micro_batch)
-        mask = micro_batch["response_mask"]
-        lengths, response_lengths = micro_batch["input_ids"].offsets().diff(), mask.offsets().diff()
+        offsets, mask = micro_batch["input_ids"].offsets(), micro_batch["response_mask"]
+        lengths, response_lengths = offsets.diff(), mask.offsets().diff()
+        inputs["attention_mask"] = inputs["position_ids"] = None
+        if self._shares:
+            packing = pack(np.split(micro_batch["input_ids"].values().numpy(), offsets[1:-1].numpy()))
+            inputs["input_ids"], inputs["position_ids"] = torch.from_numpy(packing.ids), torch.from_numpy(packing.positions)
+            inputs["attention_mask"] = torch.from_numpy(packing.sees)[:, None]
+            places = torch.from_numpy(np.concatenate(packing.places))
+        else:
+            width = inputs["input_ids"].shape[1]
+            places = torch.cat([torch.arange(int(size)) + row * width for row, size in enumerate(lengths)])
         rows = torch.repeat_interleave(torch.arange(len(lengths)), response_lengths)
         within = torch.arange(len(rows)) - torch.repeat_interleave(mask.offsets()[:-1], response_lengths)
-        trained = mask.values().bool()
-        columns = ((lengths - response_lengths)[rows] + within - 1)[trained]
-        self._picked = (rows[trained], columns)
-        inputs["attention_mask"] = inputs["position_ids"] = None
+        columns = (lengths - response_lengths)[rows] + within - 1
+        self._trained = (offsets[rows] + columns)[mask.values().bool()]  # in the rows as verl has them, one behind the other
+        self._picked, self._which = places[self._trained].unique(return_inverse=True)
         return inputs, arguments
 
     def prepare_model_outputs(
         self, output: Any, output_args: dict[str, Any], micro_batch: TensorDict, logits_processor_func: Callable
     ) -> dict[str, torch.Tensor]:
         """`log_probs`, and `entropy` when asked for, as nested (B, length) tensors; `output.logits` is (N, V)."""
-        rows, columns = self._picked
         offsets = micro_batch["input_ids"].offsets()
-        places = offsets[rows] + columns
-        labels = output_args["input_ids_rmpad_rolled"][places]
+        labels = output_args["input_ids_rmpad_rolled"][self._trained]
         logits = output.logits.float()
         if not output_args["temperature_is_one"]:
-            logits = logits / output_args["temperature"][rows][:, None].clamp(min=1e-8)
+            logits = logits / output_args["temperature"][0].clamp(min=1e-8)  # one for all rows: `rows.py` gives a number
         log_probs = torch.log_softmax(logits, -1)
 
         def spread(values: torch.Tensor) -> torch.Tensor:
-            flat = torch.zeros(int(offsets[-1]), dtype=values.dtype).index_put((places,), values)
+            flat = torch.zeros(int(offsets[-1]), dtype=values.dtype).index_put((self._trained,), values)
             return torch.nested.nested_tensor_from_jagged(flat, offsets)
 
-        outputs = {"log_probs": spread(log_probs.gather(1, labels[:, None])[:, 0])}
+        outputs = {"log_probs": spread(log_probs[self._which, labels])}
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
-            outputs["entropy"] = spread(-(log_probs.exp() * log_probs).sum(-1))
+            outputs["entropy"] = spread(-(log_probs.exp() * log_probs).sum(-1)[self._which])
         return outputs

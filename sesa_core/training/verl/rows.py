@@ -22,15 +22,23 @@ FILLER = TrainingRow(prompt_ids=(0,), response_ids=(0,), response_mask=(0,), old
 def mini_batches(rows: Sequence[TrainingRow], settings: GrpoSettings, temperature: float, rng: np.random.Generator) -> list[TensorDict]:
     """One TensorDict per optimizer step, of nearly equal size, at most `mini_batch_rows` live rows each.
 
-    Several mini-batches are drawn with `rng`; inside one, rows are sorted by length, which changes only how much is padded.
+    Several mini-batches are drawn with `rng`, group by group: at most one group stands in two of them. Inside one, groups are sorted
+    by their length and their rows by their tokens, so that micro-batches hold rows of like length and like beginnings.
     """
     count = math.ceil(len(rows) / settings.mini_batch_rows)
-    order = rng.permutation(len(rows)) if count > 1 else np.arange(len(rows))
-    return [_mini_batch([rows[i] for i in part], settings, temperature) for part in np.array_split(order, count)]
+    groups = list({row.group_id: None for row in rows})
+    order = rng.permutation(len(groups)) if count > 1 else np.arange(len(groups))
+    rank = {groups[i]: place for place, i in enumerate(order)}
+    by_group = sorted(rows, key=lambda row: rank[row.group_id])
+    parts = np.array_split(np.arange(len(rows)), count)
+    return [_mini_batch([by_group[i] for i in part], settings, temperature) for part in parts]
 
 
 def _mini_batch(rows: list[TrainingRow], settings: GrpoSettings, temperature: float) -> TensorDict:
-    rows = sorted(rows, key=lambda row: len(row.prompt_ids) + len(row.response_ids))
+    longest: dict[str, int] = {}
+    for row in rows:
+        longest[row.group_id] = max(longest.get(row.group_id, 0), len(row.prompt_ids) + len(row.response_ids))
+    rows = sorted(rows, key=lambda row: (longest[row.group_id], row.group_id, row.prompt_ids + row.response_ids))
     micro = min(settings.micro_batch_rows, len(rows))
     # Fillers go among the shortest rows, at most one micro-batch of them.
     rows_and_fillers = [FILLER] * (-len(rows) % micro) + rows

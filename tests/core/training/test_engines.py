@@ -3,19 +3,23 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+from verl.utils import tensordict_utils as tu
 
 from sesa_core.errors import CheckpointMismatch, EngineError
 from sesa_core.policy.base import GenerationRequest, Sampling, TrainingRow
 from sesa_core.training.host import WARM_START, make_host
+from sesa_core.training.verl.in_process import InProcessEngine
+from sesa_core.training.verl.rows import mini_batches
 from sesa_core.types import Role
 from tests.engine_support import ROOT, assert_same_weights, requests, sampled_rows, settings, weights
-from tests.policies import random_model, save_policy
+from tests.policies import VOCABULARY, random_model, save_policy
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +55,68 @@ def test_an_update_is_the_step_worked_out_on_a_plain_model(policy_path, tmp_path
     assert metrics["loss"] == pytest.approx(loss, abs=1e-4)
     assert (metrics["lr"], metrics["kl"], metrics["clip_fraction"], metrics["optimizer_steps"]) == (1e-2, 0.0, 0.0, 1.0)
     assert engine.policy_version == 1
+
+
+def rows_that_begin_alike() -> list[TrainingRow]:
+    """Two groups of three whose prompts, and partly whose first turns, are the same; advantages of both signs."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for group, prompt in enumerate(tuple(rng.integers(1, VOCABULARY, 20).tolist()) for _ in range(2)):
+        turn, told = tuple(rng.integers(1, VOCABULARY, 4).tolist()), tuple(rng.integers(1, VOCABULARY, 6).tolist())
+        for sample, rest in enumerate(((7, 8), (7, 9), (11,))):
+            response = (*turn, *told, *rest) if sample < 2 else (*rest, *turn)
+            mask = (1,) * 4 + (0,) * 6 + (1,) * 2 if sample < 2 else (1,) * 5
+            old = tuple(-3.0 * m for m in mask)
+            rows.append(TrainingRow(prompt, response, mask, old, float(rng.normal()), str(group)))
+    return rows
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3"])
+@pytest.mark.parametrize("temperature", [1.0, 0.7])
+def test_shared_beginnings_change_no_log_prob(tmp_path, family, temperature):
+    folder, rows = save_policy(tmp_path / family, family), rows_that_begin_alike()
+    config = settings(folder, micro_batch_rows=6)
+    engine = InProcessEngine(config, Role.SOLVER, folder)
+    (batch,) = mini_batches(rows, config.grpo, temperature, np.random.default_rng(0))
+    tu.assign_non_tensor(batch, compute_loss=False, calculate_entropy=True)
+    found = engine._worker.actor.infer_batch(batch)
+    model = random_model(family)
+    for log_probs, entropy, ids, mask in zip(*(batch_rows(x) for x in (found["log_probs"], found["entropy"])), *texts(batch), strict=True):
+        first = len(ids) - len(mask)
+        expected = torch.log_softmax(model(ids[None]).logits[0, first - 1 : -1] / temperature, -1)
+        trained = mask.bool()
+        picked = expected.gather(1, ids[first:, None])[:, 0][trained]
+        torch.testing.assert_close(log_probs[first - 1 : -1][trained], picked, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(entropy[first - 1 : -1][trained], -(expected.exp() * expected).sum(-1)[trained], atol=1e-4, rtol=1e-4)
+
+
+def batch_rows(nested: torch.Tensor) -> list[torch.Tensor]:
+    return [row.detach() for row in nested.unbind()]
+
+
+def texts(batch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+    return batch_rows(batch["input_ids"]), batch_rows(batch["response_mask"])
+
+
+def test_an_update_over_shared_beginnings_is_the_step_worked_out_row_by_row(policy_path, tmp_path):
+    with make_host(settings(policy_path, micro_batch_rows=6), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        rows = [replace(row, old_log_probs=own) for row, own in zip(rows_that_begin_alike(), own_log_probs(), strict=True)]
+        metrics = engine.update(rows)
+        expected, norm, loss = adam_by_hand(rows, lr=1e-2, max_norm=1.0)
+        assert_same_weights(weights(engine, tmp_path / "hf"), expected, 1e-4)
+    assert metrics["grad_norm"] == pytest.approx(norm, rel=1e-3)
+    assert metrics["loss"] == pytest.approx(loss, abs=1e-4)
+
+
+def own_log_probs() -> list[tuple[float, ...]]:
+    """What the untrained policy itself thinks of the rows' tokens, so that the ratio of the loss is 1."""
+    model, found = random_model(), []
+    for row in rows_that_begin_alike():
+        logits = model(torch.tensor([row.prompt_ids + row.response_ids])).logits[0, len(row.prompt_ids) - 1 : -1]
+        picked = torch.log_softmax(logits, -1).gather(1, torch.tensor(row.response_ids)[:, None])[:, 0]
+        found.append(tuple((picked * torch.tensor(row.response_mask)).tolist()))
+    return found
 
 
 def test_what_is_rolled_out_changes_at_the_sync_and_not_before(policy_path, tmp_path):
@@ -165,6 +231,8 @@ from pathlib import Path
 from sesa_core.config.environment import quiet_libraries
 quiet_libraries()
 from sesa_core.training.host import make_host
+from sesa_core.training.verl.in_process import InProcessEngine
+from sesa_core.training.verl.rows import mini_batches
 from sesa_core.types import Role
 from tests.engine_support import sampled_rows, settings
 policy, checkpoint, out = map(Path, sys.argv[1:])
