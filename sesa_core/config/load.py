@@ -6,12 +6,13 @@ them as YAML 1.2 does.
 """
 
 import difflib
+import functools
 import hashlib
 import json
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
@@ -69,10 +70,8 @@ def load_config(
     """
     from_file = _read_file(Path(file)) if file is not None else {}
     name = preset or from_file.get("preset") or DEFAULT_PRESET
-    merged = merge(_read_preset(name), _expand(from_file))
-    for override in overrides:
-        merged = merge(merged, _parse_override(override))
-    merged = merge(merged, values or {})
+    single = functools.reduce(merge, map(_parse_override, overrides), {})
+    merged = functools.reduce(_lay_over, (_expand(from_file), single, values or {}), _read_preset(name))
     return parse_config({**merged, "preset": name})
 
 
@@ -110,6 +109,23 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
         both = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
         merged[key] = merge(merged[key], value) if both else value
     return merged
+
+
+def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`merge`, where a layer that names another kind of a section leaves behind what only the former kind knew.
+
+    Else the whole settings of an earlier run could never be given another kind by a single key.
+    """
+    kept = dict(base)
+    for name, field in RunConfig.model_fields.items():
+        given, stood = over.get(name), base.get(name)
+        variants = _variants(field.annotation)
+        if len(variants) < 2 or not (isinstance(given, Mapping) and isinstance(stood, Mapping)) or "kind" not in given:
+            continue
+        chosen = [v for v in variants if _kind_of(v) == given["kind"]]
+        if chosen and stood.get("kind", field.default.kind) != given["kind"]:
+            kept[name] = {key: value for key, value in stood.items() if key in chosen[0].model_fields}
+    return merge(kept, over)
 
 
 def _read_preset(name: object) -> dict[str, Any]:
@@ -157,24 +173,46 @@ def _one_line(error: yaml.YAMLError) -> str:
 
 def _config_error(error: ErrorDetails) -> ConfigError:
     """pydantic's error in the words of a person who sets keys."""
-    path = [str(part) for part in error["loc"]]
-    key, value = ".".join(path), error["input"]
+    path, sections = _walk(error["loc"])
+    key, value, section = ".".join(path), error["input"], ".".join(path[:-1]) or "the top level"
     if error["type"] == "extra_forbidden":
-        siblings = _keys_of(path[:-1])
-        where = f"{'.'.join(path[:-1]) or 'the top level'} has {', '.join(siblings)}"
-        return ConfigError(key, value, f"there is no such key; {where}{_closest_key(key, siblings)}")
+        siblings = list(sections[0].model_fields)
+        if elsewhere := _kinds_with(path):
+            has = f"{section} of kind {_kind_of(sections[0])} has {', '.join(siblings)}"
+            return ConfigError(key, value, f"{has}; {path[-1]} belongs to kind {' or '.join(elsewhere)}")
+        return ConfigError(key, value, f"there is no such key; {section} has {', '.join(siblings)}{_closest_key(key, siblings)}")
+    if error["type"].startswith("union_tag"):
+        kinds = [str(_kind_of(variant)) for variant in sections]
+        if not isinstance(value, Mapping):
+            return ConfigError(key, value, f"{key} is a section of settings; set {key}.kind, which is one of {', '.join(kinds)}")
+        kind = value.get("kind")
+        return ConfigError(f"{key}.kind", kind, f"the kinds are {', '.join(kinds)}{_did_you_mean(str(kind), kinds)}")
     message = error["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, ")
     meaning = next((d.description for d in describe_schema() if d.key == key), "")
     return ConfigError(key, value, message[:1].lower() + message[1:] + (f" ({meaning})" if meaning else ""))
 
 
-def _keys_of(path: Sequence[str]) -> list[str]:
-    """The keys of the section at `path`."""
-    model: type[BaseModel] = RunConfig
-    for part in path:
-        field = model.model_fields.get(part)  # None for a place in a list
-        model = (field and _section(field.annotation)) or model
-    return list(model.model_fields)
+def _walk(loc: Sequence[int | str]) -> tuple[list[str], tuple[type[BaseModel], ...]]:
+    """The dotted key that pydantic's `loc` means, without the kinds that it names on the way, and the section that it ends in.
+
+    Several sections: it ends before one of these was chosen.
+    """
+    path: list[str] = []
+    sections: tuple[type[BaseModel], ...] = (RunConfig,)
+    for part in map(str, loc):
+        if len(sections) > 1:
+            sections = tuple(s for s in sections if _kind_of(s) == part)
+            continue
+        path.append(part)
+        field = sections[0].model_fields.get(part)  # None for a place in a list
+        sections = (field and _variants(field.annotation)) or sections
+    return path, sections
+
+
+def _kinds_with(path: Sequence[str]) -> list[str]:
+    """The kinds of the section at `path[:-1]` that know the key, where it has kinds."""
+    _, variants = _walk(path[:-1])
+    return [str(_kind_of(v)) for v in variants if path[-1] in v.model_fields] if len(variants) > 1 else []
 
 
 def _closest_key(key: str, siblings: Sequence[str]) -> str:
@@ -195,16 +233,42 @@ def _did_you_mean(word: str, known: Sequence[str]) -> str:
 
 def _describe(model: type[BaseModel], prefix: str) -> Iterator[KeyDescription]:
     for name, field in model.model_fields.items():
-        section = _section(field.annotation)
-        if section is not None:
-            yield from _describe(section, f"{prefix}{name}.")
+        variants = _variants(field.annotation)
+        if len(variants) > 1:
+            yield from _describe_kinds(variants, field.default.kind, f"{prefix}{name}.")
+            continue
+        if variants:
+            yield from _describe(variants[0], f"{prefix}{name}.")
             continue
         default = None if field.default is PydanticUndefined else field.default
         yield KeyDescription(prefix + name, _type_text(field.annotation, field.metadata), default, field.description or "")
 
 
-def _section(annotation: object) -> type[BaseModel] | None:
-    return annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+def _describe_kinds(variants: Sequence[type[BaseModel]], default: str, prefix: str) -> Iterator[KeyDescription]:
+    """One line for `kind`, whatever it may be, and one for each key of any kind, with the kinds that know it unless all do."""
+    described = {_kind_of(v): {d.key: d for d in _describe(v, prefix)} for v in variants}
+    kinds = ", ".join(described)
+    meanings = "; ".join(f"{kind}: {keys[prefix + 'kind'].description}" for kind, keys in described.items())
+    yield KeyDescription(prefix + "kind", f"one of {kinds}", default, meanings)
+    for key in dict.fromkeys(key for keys in described.values() for key in keys if key != prefix + "kind"):
+        known = [kind for kind, keys in described.items() if key in keys]
+        line = described[known[0]][key]
+        only = "" if len(known) == len(variants) else f" (kind {' or '.join(known)})"
+        yield replace(line, description=line.description + only)
+
+
+def _variants(annotation: object) -> tuple[type[BaseModel], ...]:
+    """The section that a field holds; several, told apart by their `kind`, for a choice of sections; none for a plain value."""
+    if get_origin(annotation) is Annotated:
+        return _variants(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        members = [_variants(a) for a in get_args(annotation)]
+        return tuple(m[0] for m in members) if all(members) else ()
+    return (annotation,) if isinstance(annotation, type) and issubclass(annotation, BaseModel) else ()
+
+
+def _kind_of(variant: type[BaseModel]) -> str:
+    return variant.model_fields["kind"].default
 
 
 def _type_text(annotation: Any, bounds: Sequence[object] = ()) -> str:

@@ -5,11 +5,10 @@ The defaults are those of the `default` behaviour; presets (`config/presets/*.ya
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
-
-class Section(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+from sesa_core.config.proposer_rewards import FrontierRewardSettings, ProposerRewardSettings
+from sesa_core.config.section import Section
 
 
 class WorldSettings(Section):
@@ -99,23 +98,6 @@ class EngineSettings(Section):
     host: Literal["in_process", "ray"] = Field("in_process", description="in_process: one process; ray: a Ray cluster")
     threads: int = Field(1, ge=1, description="torch threads of a training process")
     slots: int = Field(160, ge=1, description="sequences generated at once")
-
-
-class ProposerRewardSettings(Section):
-    kind: Literal["frontier"] = Field("frontier", description="4 (low + p)(high - p); -lambda at p = 0 or 1")
-    low: float = Field(0.0, ge=0, le=1, description="l of the formula")
-    high: float = Field(1.0, ge=0, le=2, description="h of the formula")
-    extreme_penalty: float = Field(0.0, ge=0, description="lambda: what a question that all or none solve costs")
-    invalid_reward: float = Field(0.0, le=1, description="reward of an invalid question")
-
-    @model_validator(mode="after")
-    def _invalid_never_pays_more(self) -> "ProposerRewardSettings":
-        if self.extreme_penalty > 0 and self.invalid_reward > -self.extreme_penalty:
-            raise ValueError(
-                f"invalid_reward {self.invalid_reward} must be at most -extreme_penalty ({-self.extreme_penalty}), "
-                "else an invalid question pays better than a hard one"
-            )
-        return self
 
 
 class ValidationSettings(Section):
@@ -349,7 +331,7 @@ class RunConfig(Section):
     grpo: GrpoSettings = GrpoSettings()
     rollout: RolloutSettings = RolloutSettings()
     selfplay: SelfPlaySettings = SelfPlaySettings()
-    proposer_reward: ProposerRewardSettings = ProposerRewardSettings()
+    proposer_reward: ProposerRewardSettings = FrontierRewardSettings()
     validation: ValidationSettings = ValidationSettings()
     bank: BankSettings = BankSettings()
     queue: QueueSettings = QueueSettings()

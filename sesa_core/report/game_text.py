@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sesa_core.config.models import RunConfig
+from sesa_core.config.proposer_rewards import ProposerRewardSettings
 from sesa_core.report.rollouts import Game
 from sesa_core.rollout.stored import StoredRollout
 from sesa_core.types import Ending, Role, Turn, TurnKind
@@ -127,9 +128,22 @@ def _proposer_parts(rollout: StoredRollout, game: Game, config: RunConfig) -> st
     if not played:
         return "valid; how it was played then stands at its own step" if game.rollouts else "valid, but there was no place to play it"
     rate = f"{game.solved}/{len(played)}"
-    if game.solved in (0, len(played)):
-        return f"valid; {settings.kind} at a pass rate of {rate}: minus proposer_reward.extreme_penalty ({settings.extreme_penalty:g})"
-    return f"valid; {settings.kind}: 4 ({settings.low:g} + {rate}) ({settings.high:g} - {rate})"
+    return f"valid; {settings.kind}{_shaping(settings, rate, game.solved in (0, len(played)))}"
+
+
+def _shaping(settings: ProposerRewardSettings, rate: str, extreme: bool) -> str:
+    """The formula with its numbers."""
+    match settings.kind:
+        case "frontier" if extreme:
+            return f" at a pass rate of {rate}: minus proposer_reward.extreme_penalty ({settings.extreme_penalty:g})"
+        case "frontier":
+            return f": 4 ({settings.low:g} + {rate}) ({settings.high:g} - {rate})"
+        case "one_minus_pass_rate":
+            return f": 1 - {rate}"
+        case "pass_rate_band":
+            return f": 1 - 2 |{rate} - 1/2|"
+        case "valid_only":
+            return f" at a pass rate of {rate}"
 
 
 def game_data(game: Game, config: RunConfig, shown: Shown = every) -> dict[str, Any]:

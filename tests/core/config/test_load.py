@@ -3,6 +3,7 @@
 import pytest
 
 from sesa_core.config.load import config_hash, describe_schema, load_config, presets, save_config
+from sesa_core.config.proposer_rewards import FrontierRewardSettings, PassRateBandSettings, ValidOnlySettings
 from sesa_core.errors import ConfigError
 from sesa_core.training.grpo import ScoredRollout, build_rows
 from sesa_core.types import Ending, Role, Trajectory
@@ -87,6 +88,12 @@ def test_lists_are_replaced_not_merged():
         ("targets.hops=[4]", "targets.hops.0", "less than or equal to 3"),
         ("evaluation.arms=[of]", "evaluation.arms.0", "'off', 'on' or 'placebo'"),
         ("proposer_reward.extreme_penalty=1", "proposer_reward", "pays better than a hard one"),
+        ("proposer_reward.low=3", "proposer_reward.low", "less than or equal to 1"),
+        ("proposer_reward.lo=0", "proposer_reward.lo", "did you mean proposer_reward.low?"),
+        ("proposer_reward.kind=valid", "proposer_reward.kind", "pass_rate_band, valid_only; did you mean valid_only?"),
+        ("proposer_reward.kind=", "proposer_reward.kind", "the kinds are frontier,"),
+        ("proposer_reward=valid_only", "proposer_reward", "set proposer_reward.kind"),
+        ("optim.lr=.inf", "optim.lr", "finite number"),
         ("selfplay.proposals_per_target=1", "selfplay", "would never learn"),
         ("selfplay.update_order=[]", "selfplay", "solver and proposer once each"),
         ("selfplay.update_order=[solver]", "selfplay", "set freeze_proposer"),
@@ -106,6 +113,31 @@ def test_a_wrong_setting_names_the_key_the_value_and_what_is_allowed(override, k
     assert error.value.key == key
     assert says in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_a_kind_is_chosen_by_one_key_and_brings_its_own_keys():
+    assert load_config(overrides=["proposer_reward.kind=valid_only"]).proposer_reward == ValidOnlySettings()
+    assert load_config(overrides=["proposer_reward.high=0.9"]).proposer_reward == FrontierRewardSettings(high=0.9)
+
+
+@pytest.mark.parametrize("kind_first", [True, False])
+def test_a_key_of_another_kind_is_refused_with_the_kind_it_belongs_to(kind_first):
+    overrides = ["proposer_reward.kind=valid_only", "proposer_reward.extreme_penalty=0.1"]
+    with pytest.raises(ConfigError) as error:
+        load_config(overrides=overrides if kind_first else overrides[::-1])
+    assert (error.value.key, error.value.value) == ("proposer_reward.extreme_penalty", 0.1)
+    said = str(error.value)
+    assert said.endswith("; proposer_reward of kind valid_only has kind, invalid_reward; extreme_penalty belongs to kind frontier")
+
+
+def test_an_earlier_runs_settings_can_be_given_another_kind(tmp_path):
+    """The file names every key of the former kind; what both know is kept."""
+    former = load_config(overrides=["proposer_reward.extreme_penalty=0.1", "proposer_reward.invalid_reward=-0.2"])
+    save_config(former, tmp_path / "config.yaml")
+    changed = load_config(file=tmp_path / "config.yaml", overrides=["proposer_reward.kind=pass_rate_band"])
+    assert changed.proposer_reward == PassRateBandSettings(invalid_reward=-0.2)
+    same = load_config(file=tmp_path / "config.yaml", overrides=["proposer_reward.kind=frontier"])
+    assert same == former, "naming the kind that stood changes nothing"
 
 
 def test_settings_that_only_look_contradictory_are_taken():
@@ -143,3 +175,7 @@ def test_the_schema_describes_every_key():
     assert keys["search.top_k"].type == "int >= 1 <= 20"
     assert keys["bank.floor"].type == "number or empty >= -1 <= 1"
     assert keys["rollout.solver.max_new_tokens"].default == 512
+    assert keys["proposer_reward.kind"].type == "one of frontier, one_minus_pass_rate, pass_rate_band, valid_only"
+    assert keys["proposer_reward.kind"].default == "frontier"
+    assert keys["proposer_reward.high"].description.endswith("(kind frontier)")
+    assert not keys["proposer_reward.invalid_reward"].description.endswith(")"), "every kind knows it"

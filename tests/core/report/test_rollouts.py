@@ -157,6 +157,10 @@ def test_how_a_reward_was_made_up(files):
     assert reward_parts(lost, alone, CONFIG) == "dropped: search: down"
     every = replace(found, rollouts=found.rollouts[:1])
     assert reward_parts(found.proposals[0], every, CONFIG).endswith("at a pass rate of 1/1: minus proposer_reward.extreme_penalty (0)")
+    formulas = {"one_minus_pass_rate": ": 1 - 2/4", "pass_rate_band": ": 1 - 2 |2/4 - 1/2|", "valid_only": " at a pass rate of 2/4"}
+    for kind, formula in formulas.items():
+        config = load_config(overrides=[f"proposer_reward.kind={kind}"])
+        assert reward_parts(found.proposals[0], found, config) == f"valid; {kind}{formula}"
     twice = replace(found.rollouts[0], turns=(replace(found.rollouts[0].turns[-1], tags=2),))
     assert reward_parts(twice, found, CONFIG) == "2 answers where 1 may be given"
 
