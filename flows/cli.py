@@ -13,7 +13,7 @@ from sesa_core.config.environment import quiet_libraries
 
 quiet_libraries()  # before anything imports torch, ray, verl, prefect or lancedb
 
-from flows.commands import bank, config, evaluate, export, judge, rollouts, run, system, world  # noqa: E402
+from flows.commands import ablate, bank, config, evaluate, export, judge, rollouts, run, system, world  # noqa: E402
 from sesa_core.errors import SesaError, UserError  # noqa: E402
 
 app = typer.Typer(
@@ -46,6 +46,7 @@ app.command("doctor")(system.doctor)
 app.add_typer(world.app, name="world")
 app.command("warmstart")(world.warmstart)
 app.command("eval")(evaluate.evaluate)
+app.command("ablate")(ablate.ablate)
 app.add_typer(rollouts.app, name="rollouts")
 app.add_typer(export.app, name="export")
 app.add_typer(bank.app, name="bank")

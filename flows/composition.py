@@ -49,14 +49,21 @@ def check(config: RunConfig) -> None:
     from sesa_core.policy.loading import positions_of, resolve_policy_path
     from sesa_core.rollout.fit import require_fit
 
-    judge_endpoint(config)
+    if needs_judge(config):
+        judge_endpoint(config)
     refuse_uncounted_calls(config)
     require_fit(build_transcript(config), config, positions_of(resolve_policy_path(config.policy.path)))
     first_cards(config)
     refuse_bank_of_another_run(config)
     evaluation_questions(build_world(config), config.evaluation)
-    with open_judge(config) as judge:
-        check_judge(judge)
+    if needs_judge(config):
+        with open_judge(config) as judge:
+            check_judge(judge)
+
+
+def needs_judge(config: RunConfig) -> bool:
+    """Whether a run calls its judge at all: to distil failures, or to verify questions."""
+    return config.distill.enabled or config.validation.verifier == "judge"
 
 
 def build_world(config: RunConfig) -> "World":
@@ -298,22 +305,28 @@ def opened(folder: RunFolder, display: "Display") -> Iterator["LiveRun"]:
     with (
         hold(folder),
         _no_wish_to_stop(folder),
-        open_judge(config) as judge,
+        open_judge(config) if needs_judge(config) else nullcontext() as judge,
         open_bank(folder, config, write=True) as store,
         make_host(config, folder.path) as host,
     ):
-        try:
-            check_judge(judge)
-        except (ServiceError, ConfigError) as trouble:
-            if store.last_boundary() is None:
-                raise
-            display.note(f"{trouble}; failures will wait until it answers")
+        if judge is not None:
+            _greet(judge, store, display)
         run = build_live_run(folder, config, store, host, judge, display)
         register(run)
         try:
             yield run
         finally:
             forget(run)
+
+
+def _greet(judge: "OpenAIJudge", store: "BankStore", display: "Display") -> None:
+    """Raises what `check_judge` raises, before boundary 0; later the trouble is only told."""
+    try:
+        check_judge(judge)
+    except (ServiceError, ConfigError) as trouble:
+        if store.last_boundary() is None:
+            raise
+        display.note(f"{trouble}; failures will wait until it answers")
 
 
 @contextmanager

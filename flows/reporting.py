@@ -33,6 +33,7 @@ def expected_work(config: RunConfig, folder: RunFolder, committed: int | None = 
     done = max(0, len(folder.segments()) - 1) if committed is None else max(0, committed)
     ahead = range(done + 1, plan.segments + 1)
     judged = int(bool(ahead)) if config.distill.overlap else len(ahead)  # what overlaps costs no time of its own
+    judged *= config.distill.enabled
     evaluations = sum(evaluation_due(config, k) and not folder.evaluation_file(k).exists() for k in (done, *ahead))
     stages = Counter({GREEDY: evaluations, SAMPLED: evaluations if measure.samples else 0, "distil": judged, "boundary": len(ahead)})
     return Work(plan.segments * plan.steps_per_segment, done * plan.steps_per_segment, stages, guesses(config))
@@ -41,7 +42,7 @@ def expected_work(config: RunConfig, folder: RunFolder, committed: int | None = 
 def most_that_judging_uses(config: RunConfig, work: Work) -> str | None:
     """For a person, before a run goes on: what the judge may be asked for at most; None for the built-in one, which costs nothing."""
     judge, plan, steps = config.judge, config.selfplay, work.steps - work.steps_done
-    about_failures = steps // plan.steps_per_segment * config.queue.per_boundary if config.bank.enabled else 0
+    about_failures = steps // plan.steps_per_segment * config.queue.per_boundary if config.distill.enabled else 0
     about_questions = 2 * steps * plan.targets * plan.proposals_per_target if config.validation.verifier == "judge" else 0
     calls = about_failures + about_questions
     if judge.base_url == "builtin" or not calls:

@@ -51,7 +51,7 @@ class WorldParts:
 
 @dataclass
 class LiveRun:
-    """`judge` is None for a run that was opened for reading only."""
+    """`judge` is None for a run that was opened for reading only, and for one whose settings call none."""
 
     folder: RunFolder
     config: RunConfig
@@ -149,7 +149,12 @@ class LiveRun:
         return BankSnapshot.open(self.store) if self.config.bank.enabled else None
 
     def select(self, result: SegmentResult | None, judged: Collection[str] = ()) -> list[Failure]:
-        """What goes to the judge next: of the failures that wait and those of a trained segment, without those that were just judged."""
+        """What goes to the judge next: of the failures that wait and those of a trained segment, without those that were just judged.
+
+        Nothing without `distill.enabled`.
+        """
+        if not self.config.distill.enabled:
+            return []
         fresh = result.evidence().failures if result is not None else ()
         pending = waiting(self.store.read_failures(), fresh)
         return select_failures([p for p in pending if p.failure.failure_id not in judged], self.config.queue)
@@ -159,7 +164,8 @@ class LiveRun:
         for again meanwhile (`sesa judge retry`)."""
         self.show_stage("boundary", result.segment, "gate and boundary")
         judged = sorted({*judged, *(p.failure.failure_id for p in self.store.pending_failures())})
-        replies = self.store.stored_distillations(judged, self.judge.prompt_hash, self.judge.model)
+        judge = self.judge
+        replies = self.store.stored_distillations(judged, judge.prompt_hash, judge.model) if judge is not None else []
         commit = SegmentCommit(
             segment=result.segment,
             attempt=result.attempt,

@@ -255,6 +255,9 @@ class JudgeSettings(Section):
 class DistillSettings(Section):
     """When failures are judged, and how long a run waits for it."""
 
+    enabled: bool = Field(
+        True, description="make cards of failures; false: they are kept, the judge is told of none, and no card comes of them"
+    )
     overlap: bool = Field(
         False, description="judge a segment's failures while the next one trains; their cards are admitted one boundary later"
     )

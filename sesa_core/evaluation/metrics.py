@@ -1,10 +1,11 @@
 """Accuracy with its uncertainty. Pure."""
 
 from collections.abc import Sequence
-from math import sqrt
+from math import inf, sqrt
 from statistics import fmean, stdev
 
 Z95 = 1.959964
+T95 = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)  # Student's, by degrees of freedom
 
 
 def wilson_interval(successes: float, count: int) -> tuple[float, float]:
@@ -25,3 +26,21 @@ def paired_difference(left: Sequence[float | None], right: Sequence[float | None
     mean = fmean(differences)
     half = Z95 * stdev(differences) / sqrt(len(differences)) if len(differences) > 1 else 0.0
     return mean, mean - half, mean + half
+
+
+def mean_interval(values: Sequence[float]) -> tuple[float, float, float]:
+    """Mean of at least one value with its 95 % interval by Student's t; of one value alone nothing is known, so it is infinitely wide."""
+    mean = fmean(values)
+    if len(values) < 2:
+        return mean, -inf, inf
+    half = student_t95(len(values) - 1) * stdev(values) / sqrt(len(values))
+    return mean, mean - half, mean + half
+
+
+def student_t95(freedom: int) -> float:
+    """The .975 quantile of Student's t with this many degrees of freedom: a table, then the expansion of Cornish and Fisher."""
+    if freedom <= len(T95):
+        return T95[freedom - 1]
+    z = Z95
+    terms = ((z**3 + z) / 4, (5 * z**5 + 16 * z**3 + 3 * z) / 96, (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384)
+    return z + sum(term / freedom**power for power, term in enumerate(terms, start=1))

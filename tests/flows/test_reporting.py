@@ -103,5 +103,5 @@ def test_the_calls_about_questions_are_told_too(tmp_path):
     outside = ("judge.base_url=https://host/v1", "judge.model=m", "queue.per_boundary=30", "validation.verifier=judge")
     played = ("selfplay.targets=3", "selfplay.proposals_per_target=2")
     for enabled, calls in ((True, 300), (False, 240)):
-        said = most_that_judging_uses(config(tmp_path, *outside, *played, f"bank.enabled={str(enabled).lower()}"), Work(40, 20))
+        said = most_that_judging_uses(config(tmp_path, *outside, *played, f"distill.enabled={str(enabled).lower()}"), Work(40, 20))
         assert f"at most {calls} calls" in said
