@@ -247,7 +247,8 @@ class Bench:
         """Whether the cell runs no more; passes a wish to stop on, and keeps the reason of a failure."""
         driven = self.driven[cell.folder.name]
         if driven.process is None:
-            return bool(self.wishes) or not is_live(cell.folder)
+            self._pass_on_wish(cell)
+            return self.wishes > 1 or not is_live(cell.folder)
         if (code := driven.process.poll()) is None:
             self._pass_on_wish(cell, driven.process)
             return False
@@ -255,9 +256,9 @@ class Bench:
             cell.failed_file.write_text(last_words(cell.screen_file, driven.said_before, code) + "\n")
         return True
 
-    def _pass_on_wish(self, cell: CellRun, process: subprocess.Popen[bytes]) -> None:
+    def _pass_on_wish(self, cell: CellRun, process: subprocess.Popen[bytes] | None = None) -> None:
         """Again at every look: a run that is just starting forgets a wish that was older than itself."""
-        if self.wishes > 1:
+        if self.wishes > 1 and process is not None:
             process.kill()  # a run may be killed anywhere; its own server and judge go with it
         elif self.wishes and cell.folder.config_file.exists():
             cell.folder.stop_file.touch()

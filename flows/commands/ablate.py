@@ -5,7 +5,7 @@ import shlex
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,11 +14,12 @@ import typer
 from flows.commands.options import AsJson, ConfigFile, Overrides, Preset
 
 if TYPE_CHECKING:
-    from rich.table import Table
+    from rich.console import Group
 
-    from flows.ablate import Bench, CellRun, Status
+    from flows.ablate import Bench, CellRun, Settings, Status
 
 ABLATION_DIR = Path("runs/ablation")
+STOPPING = "running cells stop after their current step; Ctrl-C again breaks them off at once"
 STOPPED = 130
 
 
@@ -88,7 +89,7 @@ def refuse_overload(jobs: int, cells: Sequence["CellRun"]) -> None:
         raise ConfigError("--jobs", jobs, f"each cell takes {threads} of the {cores} cores here; at most {max(1, cores // threads)} fit")
 
 
-def _command(settings, arms: str | None, own_arms: Sequence[str], seeds: str) -> list[str]:
+def _command(settings: "Settings", arms: str | None, own_arms: Sequence[str], seeds: str) -> list[str]:
     """What makes the document again, without what changes no number in it."""
     size = ["--segments", str(settings.segments)] if settings.segments is not None else []
     which = ["--arms", arms] if arms is not None else []
@@ -131,7 +132,7 @@ def _run(cells: Sequence["CellRun"], jobs: int, publish: Callable[[Sequence["Sta
     def looked() -> None:
         statuses = bench.statuses()
         if live is not None:
-            live.update(cell_table(cells, statuses), refresh=True)
+            live.update(cell_table(cells, statuses, STOPPING if bench.wishes else ""), refresh=True)
             return
         for cell, status in zip(cells, statuses, strict=True):
             text = str(status)
@@ -141,7 +142,7 @@ def _run(cells: Sequence["CellRun"], jobs: int, publish: Callable[[Sequence["Sta
 
     bench = Bench(cells, jobs, lambda cell: publish(bench.statuses()), looked)
     try:
-        with FileLock(runs_dir / ".ablation.lock", timeout=0), _interrupts(bench), live or _nothing():
+        with FileLock(runs_dir / ".ablation.lock", timeout=0), _interrupts(bench, tell=live is None), live or nullcontext():
             publish(bench.statuses())
             bench.run()
     except Timeout:
@@ -150,12 +151,7 @@ def _run(cells: Sequence["CellRun"], jobs: int, publish: Callable[[Sequence["Sta
 
 
 @contextmanager
-def _nothing() -> Iterator[None]:
-    yield
-
-
-@contextmanager
-def _interrupts(bench: "Bench") -> Iterator[None]:
+def _interrupts(bench: "Bench", tell: bool) -> Iterator[None]:
     """The first Ctrl-C lets running cells end their step, the second breaks them off; SIGTERM is a Ctrl-C too.
 
     Set here even where the shell had us ignore it, as it does for what it starts in the background.
@@ -163,8 +159,8 @@ def _interrupts(bench: "Bench") -> Iterator[None]:
 
     def ask(number: int, frame: object) -> None:
         bench.ask_to_stop()
-        said = "running cells stop after their current step; Ctrl-C again breaks them off at once"
-        typer.echo(said if bench.wishes == 1 else "breaking off", err=True)
+        if tell:
+            typer.echo(STOPPING if bench.wishes == 1 else "breaking off", err=True)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
@@ -174,9 +170,11 @@ def _interrupts(bench: "Bench") -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def cell_table(cells: Sequence["CellRun"], statuses: Sequence["Status"]) -> "Table":
+def cell_table(cells: Sequence["CellRun"], statuses: Sequence["Status"], note: str = "") -> "Group":
     """One row per arm, one column per seed; failures are spelt out below."""
+    from rich.console import Group
     from rich.table import Table
+    from rich.text import Text
 
     seeds = sorted({cell.seed for cell in cells})
     table = Table("arm", *(f"seed {seed}" for seed in seeds), box=None, pad_edge=False, header_style="bold")
@@ -185,9 +183,8 @@ def cell_table(cells: Sequence["CellRun"], statuses: Sequence["Status"]) -> "Tab
         shown = (standing[arm, seed] for seed in seeds)
         table.add_row(arm, *("failed" if s.kind == "failed" else str(s) for s in shown))
     failed = [f"{c.folder.name}: {s.reason} (see {c.screen_file})" for c, s in zip(cells, statuses, strict=True) if s.kind == "failed"]
-    table.caption = "\n".join(["done: greedy accuracy after training, bank on where it is measured", *failed])
-    table.caption_justify = "left"
-    return table
+    lines = ["done: greedy accuracy after training, with the bank where it is measured", *failed, *([note] if note else [])]
+    return Group(table, *map(Text, lines))
 
 
 def _print_state(bench: "Bench", publish: Callable[[Sequence["Status"]], str], as_json: bool, whole: bool) -> None:
@@ -213,7 +210,7 @@ def _leave(bench: "Bench") -> None:
     """130 if a person stopped it, 1 if a cell failed."""
     statuses = bench.statuses()
     left = [c.folder.name for c, s in zip(bench.cells, statuses, strict=True) if s.kind != "done"]
-    if bench.wishes:
+    if left and bench.wishes:
         done = len(statuses) - len(left)
         typer.echo(f"stopped; {done} of {len(statuses)} cells are done. Start the same command again to go on", err=True)
         raise typer.Exit(STOPPED)

@@ -15,6 +15,7 @@ from sesa_core.evaluation.metrics import mean_interval, paired_difference
 
 TITLES = {"greedy": "greedy", "sampled": "temperature 1"}
 NOTHING = "–"
+ROUNDING = 1e-9  # the same outcomes, summed in another order, are no change
 Key = tuple[str, str]  # bank arm, measure
 
 
@@ -170,7 +171,7 @@ def _worse(experiment: Experiment, measures: Sequence[str]) -> str:
 
 def _below(what: str, reference: str, pairs: Sequence[tuple]) -> str:
     """`pairs`: arm, seed, (bank arm, measure), the accuracy it is held against, its accuracy after training."""
-    lower = [pair for pair in pairs if pair[4].mean < pair[3].mean]
+    lower = [pair for pair in pairs if pair[4].mean < pair[3].mean - ROUNDING]
     rows = [
         [
             f"`{arm}`",
