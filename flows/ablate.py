@@ -252,6 +252,7 @@ class Bench:
         if (code := driven.process.poll()) is None:
             self._pass_on_wish(cell, driven.process)
             return False
+        cell.folder.stop_file.unlink(missing_ok=True)  # one that came when the run was just leaving
         if code not in (0, STOPPED) and not self.wishes > 1:
             cell.failed_file.write_text(last_words(cell.screen_file, driven.said_before, code) + "\n")
         return True

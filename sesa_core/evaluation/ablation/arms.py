@@ -58,6 +58,9 @@ def choose_arms(names: str | None, added: Sequence[str]) -> list[Arm]:
     Raises ConfigError for a name that is unknown, malformed or given twice.
     """
     own = [parse_arm(text) for text in added]
+    twice = [arm.name for place, arm in enumerate(own) if arm.name in {other.name for other in own[:place]}]
+    if twice:
+        raise ConfigError("--arm", twice[0], f"two arms are called {twice[0]}")
     known = {**ARMS, **{arm.name: arm for arm in own}}
     asked = [n.strip() for n in names.split(",")] if names is not None else list(ARMS)
     unknown = [n for n in asked if n not in known]
