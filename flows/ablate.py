@@ -230,7 +230,8 @@ class Bench:
                 self._begin(waiting.popleft())
             for cell in [c for c in self.cells if c.folder.name in self.driven]:
                 if self._ended(cell):
-                    del self.driven[cell.folder.name], self.known[cell.folder.name]
+                    del self.driven[cell.folder.name]
+                    self.known.pop(cell.folder.name, None)
                     self.changed(cell)
             self.looked()
             time.sleep(LOOK_S)
