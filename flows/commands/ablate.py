@@ -47,18 +47,21 @@ def ablate(
     Example: sesa ablate --preset quickstart --seeds 0-4 --segments 6 --jobs 2 --out tests/experiments/selfplay.md
     """
     from flows.ablate import Bench, Settings, lay_out
+    from sesa_core.errors import ConfigError
     from sesa_core.evaluation.ablation.arms import choose_arms
 
     settings = Settings(preset, config, tuple(overrides or ()), segments)
     chosen = choose_arms(arms, own_arms or [])
     cells = lay_out(chosen, parse_seeds(seeds), settings, runs_dir)
     command = shlex.join(_command(settings, arms, own_arms or [], seeds))
-    publish = _publisher(cells, command, out)
+    publish = _publisher(cells, command, None if show else out)
     if show:
         bench = Bench(cells, jobs, lambda cell: None, lambda: None)
         _print_state(bench, publish, as_json, whole=True)
         return
     refuse_overload(jobs, cells)
+    if out is not None and not out.absolute().parent.is_dir():
+        raise ConfigError("--out", str(out), f"{out.absolute().parent} is no folder: a night's work would have nowhere to go")
     bench = _run(cells, jobs, publish, quiet=as_json)
     _print_state(bench, publish, as_json, whole=out is None)
     _leave(bench)
@@ -126,7 +129,7 @@ def _run(cells: Sequence["CellRun"], jobs: int, publish: Callable[[Sequence["Sta
     runs_dir = cells[0].runs_dir
     runs_dir.mkdir(parents=True, exist_ok=True)
     console = Console(stderr=quiet, highlight=False)
-    live = Live(console=console, auto_refresh=False) if console.is_terminal else None
+    live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
     told: dict[str, str] = {}
 
     def looked() -> None:

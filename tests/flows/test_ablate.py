@@ -63,6 +63,12 @@ def test_an_arm_with_wrong_settings_is_refused_before_anything_starts(tmp_path):
     assert not (tmp_path / "none").exists()
 
 
+def test_a_document_that_could_not_be_written_is_refused_before_anything_starts(tmp_path):
+    with pytest.raises(ConfigError, match="--out"):
+        told("ablate", "--arms", FULL, "--runs-dir", tmp_path / "none", "--out", tmp_path / "no" / "where.md")
+    assert not (tmp_path / "none").exists()
+
+
 @pytest.mark.parametrize("setting", ["seed=3", "runs_dir=here", "selfplay.segments=2"])
 def test_what_an_option_sets_is_not_set_twice(setting):
     with pytest.raises(ConfigError, match="give it with --"):
