@@ -10,6 +10,12 @@ from statistics import fmean
 from typing import Any
 
 MEASURES = {"greedy": "outcomes", "sampled": "sampled_outcomes"}  # accuracy in a report -> the same, per question
+SHARES = {  # a name in the document -> the metric of a step
+    "frontier share": "solver/frontier_share",
+    "valid rate": "proposer/valid_rate",
+    "pass rate": "solver/pass_rate",
+    "cards per question": "bank/cards_per_question",
+}
 ENDS = 10  # steps at either end that a mean is taken over
 
 
@@ -60,8 +66,7 @@ def _accuracies(evaluation: Mapping[str, Any]) -> dict[tuple[str, str], Accuracy
 
 def _play(steps: Sequence[Mapping[str, Any]], cards: Mapping[str, int]) -> dict[str, float]:
     ends = {"first": steps[:ENDS], "last": steps[-ENDS:]}
-    shares = {"frontier share": "solver/frontier_share", "valid rate": "proposer/valid_rate", "pass rate": "solver/pass_rate"}
-    means = {f"{name}, {end} {ENDS} steps": fmean(s[metric] for s in part) for name, metric in shares.items() for end, part in ends.items()}
+    means = {f"{name}, {end} {ENDS} steps": fmean(s[metric] for s in part) for name, metric in SHARES.items() for end, part in ends.items()}
     return means | {f"cards {what}": float(cards[what]) for what in ("written", "refused", "evicted")}
 
 

@@ -113,7 +113,13 @@ def test_an_arm_whose_steps_are_another_size_is_named():
 
 
 def step(number: int, **more: float) -> dict[str, float]:
-    row = {"step": number, "solver/frontier_share": 0.5, "solver/pass_rate": 0.5, "proposer/valid_rate": 0.75}
+    row = {
+        "step": number,
+        "solver/frontier_share": 0.5,
+        "solver/pass_rate": 0.5,
+        "proposer/valid_rate": 0.75,
+        "bank/cards_per_question": number,
+    }
     row |= {"proposer/posed": 8, "proposer/dropped": 1, "proposer/response_tokens": 20, "solver/problems": 4}
     return row | {"solver/problems_from_pool": 1, "solver/response_tokens": 10, "solver/dropped_groups": 0, "solver/groups/rows": 6} | more
 
@@ -132,6 +138,7 @@ def test_a_runs_files_come_to_the_numbers_of_a_cell():
     assert read.after["off", "greedy"].mean == 1.0, "segment 10 is the last one, not 9"
     assert ("off", "sampled") not in read.after, "what was not asked for is not there"
     assert read.play["frontier share, first 10 steps"] == 0.75
+    assert read.play["cards per question, last 10 steps"] == 1.5
     assert read.play["cards refused"] == 2
     assert (read.work["steps"], read.work["proposer rollouts"], read.work["solver rollouts"]) == (2, 16, 40)
     assert (read.work["tokens sampled"], read.work["dropped"]) == (680, 2 + 2 * 5)
