@@ -59,7 +59,8 @@ class TurnKind(StrEnum):
 class Turn:
     """One assistant turn: what the tag held, and what the environment wrote back (searches only). `tags` counts final tags.
 
-    `thought` is what the policy wrote beside the tag; nothing reads it but a person.
+    `thought` is what the policy wrote beside the tag; nothing reads it but a person. `left_out` counts passages that were
+    found but for which the context had no room.
     """
 
     kind: TurnKind
@@ -67,6 +68,7 @@ class Turn:
     passages: tuple[Passage, ...] = ()
     tags: int = 1
     thought: str = ""
+    left_out: int = 0
 
 
 class Ending(StrEnum):

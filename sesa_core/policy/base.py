@@ -13,7 +13,8 @@ from typing import Protocol
 class Sampling:
     """How to draw tokens. `temperature` 0 is greedy; `top_k` 0 and `top_p` 1 switch those cuts off.
 
-    Log-probs are those of the distribution at `temperature`, before the top-k and top-p cuts.
+    Log-probs are those of the distribution at `temperature`, before the top-k and top-p cuts. A sequence ends with a token
+    of `stop_ids`, or with the one that completes a text of `stop_texts` in what was sampled, wherever in the token it ends.
     """
 
     max_new_tokens: int
@@ -21,6 +22,7 @@ class Sampling:
     top_p: float = 1.0
     top_k: int = 0
     stop_ids: frozenset[int] = frozenset()
+    stop_texts: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from sesa_core.policy.base import Completion, GenerationRequest
 from sesa_core.policy.decoder import SlotDecoder
 from sesa_core.policy.sampling import draw
 from sesa_core.policy.slots import Seat, SlotTable
+from sesa_core.policy.stopping import StopTexts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -37,15 +38,19 @@ class Live:
     uniforms: list[float]
     token_ids: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    stop_texts: StopTexts | None = None
 
 
 class Generator:
-    """Samples from `model` (any of decoder.FAMILIES) with `slots` sequences at once, each of at most `max_len` tokens."""
+    """Samples from `model` (any of decoder.FAMILIES) with `slots` sequences at once, each of at most `max_len` tokens.
 
-    def __init__(self, model: "PreTrainedModel", slots: int, max_len: int) -> None:
+    `pieces` are the bytes that each token id stands for (`stopping.token_pieces`); only requests with `stop_texts` need them.
+    """
+
+    def __init__(self, model: "PreTrainedModel", slots: int, max_len: int, pieces: Sequence[bytes] = ()) -> None:
         self.decoder = SlotDecoder(model, slots, max_len)
         self.table = SlotTable(slots, max_len)
-        self.max_len = max_len
+        self.max_len, self.pieces = max_len, pieces
         self.tokens_run = 0  # tokens that went through the model, padding not counted
         self.tokens_reused = 0  # prompt tokens whose keys and values were there already
 
@@ -55,7 +60,8 @@ class Generator:
         self.table.clear()
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
-        """Completions in the order of `requests`. Raises EngineError for a prompt that is empty or leaves no room in `max_len`."""
+        """Completions in the order of `requests`. Raises EngineError for a prompt that is empty or leaves no room in `max_len`,
+        and for stop texts without `pieces`."""
         waiting = deque(self._admit(i, r) for i, r in enumerate(requests))
         done: list[Completion | None] = [None] * len(waiting)
         running: dict[int, Live] = {}
@@ -73,8 +79,12 @@ class Generator:
         size = len(request.prompt_ids)
         if not 0 < size < self.max_len:
             raise EngineError(f"a prompt of {size} tokens cannot be continued: the generator holds sequences of 2 to {self.max_len} tokens")
+        stop_texts = request.sampling.stop_texts
+        if stop_texts and not self.pieces:
+            raise EngineError("a request has stop texts, but the generator was not told what its tokens stand for")
         uniforms = rng.stream(request.seed, "tokens").random(request.sampling.max_new_tokens).tolist()
-        return Live(index, request, np.asarray(request.prompt_ids, dtype=np.int64), uniforms)
+        prompt = np.asarray(request.prompt_ids, dtype=np.int64)
+        return Live(index, request, prompt, uniforms, stop_texts=StopTexts(stop_texts) if stop_texts else None)
 
     def _join(self, waiting: deque[Live], running: dict[int, Live], done: list[Completion | None]) -> bool:
         """Seat as many waiting sequences as one prefill takes, run them; False when none could be seated."""
@@ -154,7 +164,10 @@ class Generator:
 
     def _stop_reason(self, sequence: Live, token: int) -> str:
         sampling, drawn = sequence.request.sampling, len(sequence.token_ids)
-        if token in sampling.stop_ids:
+        if token in sampling.stop_ids or (sequence.stop_texts is not None and sequence.stop_texts.completed_by(self._piece(token))):
             return "stop"
         full = drawn >= sampling.max_new_tokens or len(sequence.prompt) + drawn >= self.max_len
         return "length" if full else ""
+
+    def _piece(self, token: int) -> bytes:
+        return self.pieces[token] if token < len(self.pieces) else b""  # models often have more rows than the tokenizer has tokens

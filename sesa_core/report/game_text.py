@@ -91,6 +91,8 @@ def _turn_lines(turn: Turn, cut: Cutter) -> Iterator[tuple[str, str]]:
         yield TEXT, f"    {cut(f'{passage.title}: {passage.text}')} ({safe_line(passage.passage_id)})"
     if turn.kind is TurnKind.SEARCH and not turn.passages:
         yield TEXT, "    nothing was shown"
+    if turn.left_out:
+        yield TEXT, f"    {turn.left_out} more found, for which there was no room"
 
 
 def _labelled(label: str, text: str) -> str:
@@ -170,6 +172,7 @@ def rollout_data(rollout: StoredRollout, game: Game, config: RunConfig) -> dict[
     turns = [
         {
             **{"kind": t.kind.value, "text": t.text, "thought": t.thought, "tags": t.tags},
+            "left_out": t.left_out,
             "passages": [{"passage_id": p.passage_id, "title": p.title, "text": p.text} for p in t.passages],
         }
         for t in rollout.turns

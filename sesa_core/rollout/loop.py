@@ -70,6 +70,7 @@ class Table:
             top_p=chosen.top_p,
             top_k=chosen.top_k,
             stop_ids=self.transcript.stop_ids,
+            stop_texts=self.transcript.stop_texts,
         )
 
 
@@ -138,12 +139,15 @@ def _answer_searches(waiting: Sequence[_Game], table: Table, last_turn: bool) ->
 
 
 def _show(game: _Game, passages: Sequence[Passage], table: Table) -> None:
-    ids = table.transcript.encode(table.transcript.information(passages))
-    if game.room(table.settings.max_context) - len(ids) < 1:
-        game.ending = Ending.TRUNCATED
-        return
-    game.append(ids, [0.0] * len(ids), sampled=False)
-    game.turns[-1] = replace(game.turns[-1], passages=tuple(passages))
+    """The best passages, as many whole ones as leave room for a token of the next turn; where not one does, the game ends."""
+    room = game.room(table.settings.max_context) - 1
+    for count in range(len(passages), min(1, len(passages)) - 1, -1):
+        ids = table.transcript.reply(passages[:count], game.response_ids)
+        if len(ids) <= room:
+            game.append(ids, [0.0] * len(ids), sampled=False)
+            game.turns[-1] = replace(game.turns[-1], passages=tuple(passages[:count]), left_out=len(passages) - count)
+            return
+    game.ending = Ending.TRUNCATED
 
 
 def _close(game: _Game, policy_version: int) -> Trajectory:

@@ -20,7 +20,14 @@ from sesa_core.types import Ending, Passage, Role, ShownCard, Target, Turn, Turn
 
 _PASSAGE = pa.struct([("passage_id", pa.string()), ("title", pa.string()), ("text", pa.string())])
 _TURN = pa.struct(
-    [("kind", pa.string()), ("text", pa.string()), ("passages", pa.list_(_PASSAGE)), ("tags", pa.int64()), ("thought", pa.string())]
+    [
+        ("kind", pa.string()),
+        ("text", pa.string()),
+        ("passages", pa.list_(_PASSAGE)),
+        ("tags", pa.int64()),
+        ("thought", pa.string()),
+        ("left_out", pa.int64()),
+    ]
 )
 _CARD = pa.struct([("card_id", pa.string()), ("similarity", pa.float64()), ("text", pa.string()), ("decoy", pa.bool_())])
 SCHEMA = pa.schema(
@@ -192,5 +199,11 @@ def _rollout(file: StepFile, number: int, row: dict[str, Any], older: bool) -> S
 
 
 def _turn(turn: dict[str, Any]) -> Turn:
-    passages = tuple(Passage(p.get("passage_id") or "", p["title"], p.get("text") or "") for p in turn.get("passages") or ())
-    return Turn(TurnKind(turn["kind"]), turn.get("text") or "", passages, turn.get("tags") or 1, turn.get("thought") or "")
+    return Turn(
+        kind=TurnKind(turn["kind"]),
+        text=turn.get("text") or "",
+        passages=tuple(Passage(p.get("passage_id") or "", p["title"], p.get("text") or "") for p in turn.get("passages") or ()),
+        tags=turn.get("tags") or 1,
+        thought=turn.get("thought") or "",
+        left_out=turn.get("left_out") or 0,
+    )

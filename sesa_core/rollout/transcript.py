@@ -1,77 +1,72 @@
 """How a game is written down: prompts, tags and passages as text and as token ids.
 
-Owns the chat-template profile. Invariant: token ids are kept exactly as sampled; each piece (prompt, model turn,
-environment text) is encoded once, on its own, and nothing is decoded and encoded again.
+Invariant: token ids are kept exactly as sampled; each piece (prompt, model turn, environment text) is encoded once, on its
+own, and nothing is decoded and encoded again. Edge case: text from outside may spell any special token of the tokenizer, so
+it is made harmless here, where the tokenizer is known.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
-from sesa_core.text.tags import TagReader, neutralise, one_line
+from sesa_core.rollout.profiles import PROFILES
+from sesa_core.text.tags import Neutraliser, one_line
 from sesa_core.types import Passage, Role, Target, Turn
-
-PROMPTS = Path(__file__).parent / "prompts"
-STOP_TAGS = ("</search>", "</answer>", "</question>")
-
-
-@dataclass(frozen=True)
-class Profile:
-    """Prompt texts of one family of policies. `strict`: a turn is exactly one tag pair."""
-
-    name: str
-    solver: str
-    proposer: str
-    verify: str
-    strict: bool
-    number_passages: bool
-
-
-def _profile(name: str, prefix: str = "", **rules: bool) -> Profile:
-    """A profile whose prompts are `prompts/<prefix>solver.txt` and so on."""
-    solver, proposer, verify = ((PROMPTS / f"{prefix}{role}.txt").read_text().strip() for role in ("solver", "proposer", "verify"))
-    return Profile(name, solver, proposer, verify, **rules)
-
-
-PROFILES: dict[str, Callable[[], Profile]] = {
-    "tiny": lambda: _profile("tiny", "tiny_", strict=True, number_passages=False),
-    "default": lambda: _profile("default", strict=False, number_passages=True),
-}
 
 
 class Transcript:
     """Encodes prompts and environment text with the policy's own tokenizer, and reads its turns.
 
-    `tokenizer` is a Hugging Face fast tokenizer with a chat template.
+    `tokenizer` is a Hugging Face fast tokenizer with a chat template; `profile` one of PROFILES.
     """
 
     def __init__(self, tokenizer: Any, profile: str, max_searches: int) -> None:
         self.tokenizer, self.max_searches = tokenizer, max_searches
         self.profile = PROFILES[profile]()
-        self._readers = {role: TagReader(role, self.profile.strict) for role in Role}
+        self._readers = {role: self.profile.reader(role) for role in Role}
+        special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._neutral = Neutraliser([*special, *tokenizer.all_special_tokens])
 
     @cached_property
     def stop_ids(self) -> frozenset[int]:
-        """Ids that end a turn: end of sequence, and closing tags where the tokenizer has them as one token."""
-        tags = [self.tokenizer.encode(tag, add_special_tokens=False) for tag in STOP_TAGS]
-        ids = {t[0] for t in tags if len(t) == 1}
-        return frozenset(ids | ({self.tokenizer.eos_token_id} if self.tokenizer.eos_token_id is not None else set()))
+        """Ids that end a turn: end of sequence, and what the profile names where the tokenizer has it as one token."""
+        eos = self.tokenizer.eos_token_id
+        return self._single(self.profile.ends) | ({eos} if eos is not None else set())
+
+    @cached_property
+    def stop_texts(self) -> tuple[str, ...]:
+        """Texts that end a turn: what the profile names and the tokenizer writes in several tokens."""
+        return tuple(text for text in self.profile.ends if not self.is_token(text))
+
+    @cached_property
+    def _closing_ids(self) -> frozenset[int]:
+        return self._single(self.profile.closing)
+
+    def _single(self, texts: Iterable[str]) -> frozenset[int]:
+        return frozenset(self.encode(text)[0] for text in texts if self.is_token(text))
+
+    def is_token(self, text: str) -> bool:
+        """Whether the tokenizer writes `text` as one token of that name; a token for whatever is unknown does not count."""
+        return self.tokenizer.convert_ids_to_tokens(list(self.encode(text))) == [text]
 
     def solver_messages(self, question: str, cards_block: str = "") -> list[dict[str, str]]:
         """The cards stand in a system message before the question, at the same place in training, evaluation and serving."""
-        text = self.profile.solver.format(question=one_line(question), max_searches=self.max_searches)
-        system = [{"role": "system", "content": cards_block.rstrip()}] if cards_block else []
-        return [*system, {"role": "user", "content": text}]
+        text = self.profile.solver.format(question=self._line(question), max_searches=self.max_searches, results=self.profile.results)
+        return [*self._system(self._neutral(cards_block.rstrip())), {"role": "user", "content": text}]
 
     def proposer_messages(self, target: Target) -> list[dict[str, str]]:
-        text = self.profile.proposer.format(relation=target.relation, target=one_line(target.answer), hops=target.hops)
-        return [{"role": "user", "content": text}]
+        text = self.profile.proposer.format(
+            relation=self._line(target.relation), target=self._line(target.answer), hops=target.hops, results=self.profile.results
+        )
+        return [*self._system(), {"role": "user", "content": text}]
 
     def verify_messages(self, question: str, passages: Sequence[Passage]) -> list[dict[str, str]]:
-        text = self.profile.verify.format(passages=self.passages_text(passages), question=one_line(question))
+        text = self.profile.verify.format(passages=self.passages_text(passages), question=self._line(question))
         return [{"role": "user", "content": text}]
+
+    def _system(self, cards: str = "") -> list[dict[str, str]]:
+        content = "\n\n".join(part for part in (self.profile.system, cards) if part)
+        return [{"role": "system", "content": content}] if content else []
 
     def prompt_text(self, messages: Sequence[dict[str, str]]) -> str:
         return self.tokenizer.apply_chat_template(list(messages), add_generation_prompt=True, tokenize=False)
@@ -80,20 +75,28 @@ class Transcript:
         return tuple(self.tokenizer.encode(text, add_special_tokens=False))
 
     def passages_text(self, passages: Sequence[Passage]) -> str:
-        """Passages as the policy reads them: data, with tags neutralised."""
+        """Passages as the policy reads them: data, with tags and special tokens neutralised."""
         if not passages:
             return "No results."
         if self.profile.number_passages:
-            return "\n".join(f'Doc {i} (Title: "{one_line(p.title)}") {neutralise(p.text)}' for i, p in enumerate(passages, 1))
-        return " ".join(f"{one_line(p.title)}. {one_line(p.text)}" for p in passages)
+            return "\n".join(f'Doc {i} (Title: "{self._line(p.title)}") {self._neutral(p.text)}' for i, p in enumerate(passages, 1))
+        return " ".join(f"{self._line(p.title)}. {self._line(p.text)}" for p in passages)
 
-    def information(self, passages: Sequence[Passage]) -> str:
-        """What the environment writes back after a search."""
-        text = self.passages_text(passages)
-        return f"\n\n<information>{text}</information>\n\n" if self.profile.number_passages else f"<information>{text}</information>"
+    def _line(self, text: str) -> str:
+        return one_line(text, self._neutral)
+
+    def reply_text(self, passages: Sequence[Passage], closed: bool = False) -> str:
+        """What the environment writes back after a search. `closed`: the policy closed its chat turn itself."""
+        opening = "" if closed or not self.profile.closing else self.profile.closing[0]
+        return opening + self.profile.reply.format(passages=self.passages_text(passages))
+
+    def reply(self, passages: Sequence[Passage], sampled: Sequence[int]) -> tuple[int, ...]:
+        """The same as token ids, after a turn of the tokens `sampled`."""
+        return self.encode(self.reply_text(passages, closed=bool(sampled) and sampled[-1] in self._closing_ids))
 
     def read(self, role: Role, token_ids: Sequence[int]) -> Turn:
         """The turn that these sampled tokens amount to."""
-        text = self.tokenizer.decode(list(token_ids), skip_special_tokens=False)
-        eos = self.tokenizer.eos_token
-        return self._readers[role].read(text.removesuffix(eos) if eos else text)
+        text = self.tokenizer.decode(list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        for mark in (self.tokenizer.eos_token, *self.profile.closing):
+            text = text.removesuffix(mark) if mark else text
+        return self._readers[role].read(text)

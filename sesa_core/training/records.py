@@ -69,6 +69,7 @@ def _row(record: StepRecord, t: Trajectory) -> dict[str, Any]:
             "passages": [{"passage_id": p.passage_id, "title": p.title, "text": p.text} for p in turn.passages],
             "tags": turn.tags,
             "thought": turn.thought,
+            "left_out": turn.left_out,
         }
         for turn in t.turns
     ]

@@ -9,7 +9,7 @@ from sesa_core.config.load import describe_schema
 from sesa_core.embed import EMBEDDERS
 from sesa_core.embed.wordllama import WordLlamaEmbedder
 from sesa_core.rewards import REWARDS
-from sesa_core.rollout.transcript import PROFILES
+from sesa_core.rollout.profiles import PROFILES
 
 CORE = Path(__file__).parents[2] / "sesa_core"
 EXPORTS = {  # a package that offers names of its own -> those names; the others are reached by their modules
@@ -50,11 +50,10 @@ def test_a_package_exports_exactly_what_is_written_here(package):
 
 @pytest.mark.parametrize("path", sorted(CORE.rglob("prompts/*.txt")), ids=lambda p: p.relative_to(CORE).as_posix())
 def test_every_prompt_file_is_used(path):
-    """A profile reads all its three; the judge's are named in its own code."""
-    profiles = {"solver", "proposer", "verify"}
+    """A profile reads all its texts; the judge's are named in its own code."""
     if path.parent.parent.name == "rollout":
-        assert path.stem.removeprefix("tiny_") in profiles
-        texts = [text for make in PROFILES.values() for text in (make().solver, make().proposer, make().verify)]
+        assert path.stem.split("_")[-1] in {"solver", "proposer", "verify", "system"}
+        texts = [text for make in PROFILES.values() for text in (make().solver, make().proposer, make().verify, make().system)]
         assert path.read_text().strip() in texts
     else:
         code = "".join(p.read_text() for p in path.parent.parent.glob("*.py"))

@@ -24,6 +24,7 @@ import sesa_core.training.verl.engine  # noqa: F401  (registers the CPU engine i
 from sesa_core.policy.base import Completion, GenerationRequest
 from sesa_core.policy.generate import Generator
 from sesa_core.policy.loading import load_policy, load_tokenizer
+from sesa_core.policy.stopping import token_pieces
 
 
 def group_backend() -> str | None:
@@ -37,8 +38,9 @@ class GeneratorRollout(BaseRollout):
     def __init__(self, config: Any, model_config: Any, device_mesh: Any, *args: Any, **kwargs: Any) -> None:
         super().__init__(config, model_config, device_mesh)
         room = self.config.engine_kwargs["sesa"]
-        model = load_policy(Path(self.model_config.local_path), room["dtype"]).to(get_device_name())
-        self.generator = Generator(model, room["slots"], room["max_len"])
+        folder = Path(self.model_config.local_path)
+        model = load_policy(folder, room["dtype"]).to(get_device_name())
+        self.generator = Generator(model, room["slots"], room["max_len"], token_pieces(load_tokenizer(folder)))
 
     async def resume(self, tags: list[str]) -> None:
         return None

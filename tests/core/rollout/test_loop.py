@@ -1,13 +1,11 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from sesa_core.config.models import RolloutSettings, SamplingSettings
 from sesa_core.errors import SearchUnavailable
 from sesa_core.rollout.loop import Seat, Table, play
-from sesa_core.rollout.transcript import PROFILES, Transcript
+from sesa_core.rollout.transcript import Transcript
 from sesa_core.types import Ending, Passage, Role, TurnKind
 from tests.support import ListedSearch, ScriptedEngine, small_tokenizer
 
@@ -31,7 +29,7 @@ def one_search(prompt: str, seed: int) -> str:
     return "<answer>franc</answer>" if "currency: franc" in prompt else "<search>Chad economy</search>"
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", ["tiny", "default", "r-search"])
 @pytest.mark.parametrize("tags", [True, False])
 def test_a_game_of_one_search(profile, tags):
     t = table(one_search, profile, tags, context=1200)
@@ -54,7 +52,7 @@ def assert_masks_are_exact(t: Table, trajectory) -> None:
     answered = [x for x in trajectory.turns if x.kind is TurnKind.SEARCH]
     if trajectory.ending in (Ending.TURN_LIMIT, Ending.TRUNCATED) and trajectory.turns and trajectory.turns[-1].kind is TurnKind.SEARCH:
         assert answered.pop().passages == (), "a search that nobody answered found nothing"
-    assert written == [t.transcript.encode(t.transcript.information(x.passages)) for x in answered], "no results is an answer too"
+    assert written == [t.transcript.encode(t.transcript.reply_text(x.passages)) for x in answered], "no results is an answer too"
     assert [tuple(ids) for mask, ids in pieces if mask == 1] == t.engine.sampled
     assert len(trajectory.turns) == len(t.engine.sampled)
     assert len(trajectory.log_probs) == len(trajectory.response_ids) == len(trajectory.response_mask)
@@ -141,31 +139,6 @@ def test_streams_are_named_by_the_seat():
     assert set(seeds) == first
     play([seat(t, 2)], t, ("train", 2))
     assert len(seeds) == 5
-
-
-TURNS = st.sampled_from(
-    [
-        "<search>Chad</search>",
-        "<search>Evil</search>",
-        "<search>zzz</search>",
-        "<answer>a</answer>",
-        "plain",
-        "<search></search>",
-        "<information>x</information>",
-    ]
-)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.lists(TURNS, min_size=1, max_size=5), st.sampled_from(sorted(PROFILES)), st.booleans(), st.integers(90, 700))
-def test_masks_hold_for_any_game(script_turns, profile, tags, context):
-    turns = iter(script_turns)
-    t = table(lambda prompt, seed: next(turns, "<answer>end</answer>"), profile, tags, searches=4, context=context)
-    (trajectory,) = play([seat(t)], t, ("train", 1))
-    assert_masks_are_exact(t, trajectory)
-    assert len(trajectory.prompt_ids) + len(trajectory.response_ids) <= max(context, len(trajectory.prompt_ids))
-    shown_passages = [p for x in trajectory.turns for p in x.passages]
-    assert set(shown_passages) <= set(PASSAGES)
 
 
 def test_a_search_without_results_is_answered_and_the_answer_is_not_learned_from():

@@ -50,7 +50,7 @@ def test_what_the_environment_writes_is_what_it_writes_in_a_game():
     document = load_world().documents_by_title["Chad culture"][0]
     (_, query), observed = search_turn("Chad culture", document)
     passage = Passage(document.passage_id, document.title, document.text)
-    assert observed == (ENVIRONMENT, TRANSCRIPT.information([passage]))
+    assert observed == (ENVIRONMENT, TRANSCRIPT.reply_text([passage]))
     turn = TRANSCRIPT.read(Role.SOLVER, TRANSCRIPT.encode(query))
     assert (turn.kind, turn.text) == (TurnKind.SEARCH, "Chad culture")
 
