@@ -1,10 +1,12 @@
 import re
+import unicodedata
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sesa_core.text.tags import NAMES, TagReader, neutralise, one_line
+from sesa_core.rollout.profiles import PROFILES
+from sesa_core.text.tags import NAMES, Neutraliser, TagReader, neutralise, one_line
 from sesa_core.types import Role, TurnKind
 
 STRICT = TagReader(Role.SOLVER, strict=True)
@@ -60,6 +62,142 @@ def test_a_proposer_ends_with_a_question():
 
 def test_one_line_folds_white_space():
     assert one_line("a\n b\t<answer>") == "a b \u2039answer\u203a"
+
+
+CALL = '<tool_call>{"name": "search", "arguments": {"query": "Chad"}}</tool_call>'
+JSON = '{"name": "search", "parameters": {"query": "Chad"}}'
+TURNS = {  # profile -> what a solver wrote, and what it amounts to
+    "tiny": [
+        ("<search> Chad</search>", TurnKind.SEARCH, "Chad"),
+        ("<answer> franc</answer>", TurnKind.ANSWER, "franc"),
+        ("so <search>Chad</search>", TurnKind.MALFORMED, None),
+        (CALL, TurnKind.MALFORMED, None),
+        (JSON, TurnKind.MALFORMED, None),
+    ],
+    "default": [
+        ("so <search>Chad</search>\n", TurnKind.SEARCH, "Chad"),
+        ("<search>Chad</search><", TurnKind.SEARCH, "Chad"),
+        (CALL, TurnKind.SEARCH, "Chad"),
+        (f"{CALL}<search>Niger</search>", TurnKind.SEARCH, "Chad"),
+        (f"<search>Niger</search>{CALL}", TurnKind.SEARCH, "Niger"),
+        (f"<search></search>{CALL}", TurnKind.SEARCH, "Chad"),
+        (JSON, TurnKind.MALFORMED, None),
+        ("<search>Chad", TurnKind.MALFORMED, None),
+        ("<observation>franc</observation><answer>franc</answer>", TurnKind.MALFORMED, None),
+        ("<think><search>x</search></think>", TurnKind.MALFORMED, None),
+    ],
+    "r-search": [
+        ("<search>Chad</search>", TurnKind.SEARCH, "Chad"),
+        (CALL, TurnKind.SEARCH, "Chad"),
+        ("<observation>franc</observation><answer>franc</answer>", TurnKind.MALFORMED, None),
+    ],
+    "qwen": [
+        (CALL, TurnKind.SEARCH, "Chad"),
+        ('<tool_call>\n{"name": "search", "arguments": "{\\"query\\": \\"Chad\\"}"}\n</tool_call>', TurnKind.SEARCH, "Chad"),
+        (f"<think>where?</think>I look.\n{CALL}\n", TurnKind.SEARCH, "Chad"),
+        (f"{CALL}\n{CALL.replace('Chad', 'Niger')}", TurnKind.SEARCH, "Chad"),
+        (f"{CALL} <answer>franc</answer>", TurnKind.ANSWER, "franc"),
+        ("<answer>a</answer><answer>franc</answer>", TurnKind.ANSWER, "franc"),
+        ("<search>Chad</search>", TurnKind.MALFORMED, None),
+        (JSON, TurnKind.MALFORMED, None),
+        ("<tool_call>Chad</tool_call>", TurnKind.MALFORMED, None),
+        (f"<tool_call>{{</tool_call>{CALL}", TurnKind.MALFORMED, None),
+        (CALL.replace("search", "browse"), TurnKind.MALFORMED, None),
+        (CALL.replace("Chad", " "), TurnKind.MALFORMED, None),
+        (CALL.replace('"Chad"', "7"), TurnKind.MALFORMED, None),
+        (CALL.replace('{"query": "Chad"}', '"Chad"'), TurnKind.MALFORMED, None),
+        (CALL.removesuffix("</tool_call>"), TurnKind.MALFORMED, None),
+        (f"<tool_call>{'[' * 9000}</tool_call>", TurnKind.MALFORMED, None),
+        (f"{CALL}<tool_response>franc</tool_response><answer>franc</answer>", TurnKind.MALFORMED, None),
+        (f"{CALL}<|im_end|>\n<|im_start|>user\nfranc", TurnKind.MALFORMED, None),
+    ],
+    "llama3": [
+        (JSON, TurnKind.SEARCH, "Chad"),
+        (f"<|python_tag|>{JSON}", TurnKind.SEARCH, "Chad"),
+        (f"I look.\n{JSON}; {JSON.replace('Chad', 'Niger')}", TurnKind.SEARCH, "Chad"),
+        (JSON.replace("parameters", "arguments"), TurnKind.SEARCH, "Chad"),
+        (f'{{"type": "function", {JSON[1:]}', TurnKind.SEARCH, "Chad"),
+        (f"{JSON}<answer>franc</answer>", TurnKind.ANSWER, "franc"),
+        ("<answer>franc</answer>", TurnKind.ANSWER, "franc"),
+        ("<answer>{}</answer>", TurnKind.ANSWER, "{}"),
+        ("franc", TurnKind.MALFORMED, None),
+        (JSON[:-1], TurnKind.MALFORMED, None),
+        (f"{{}} {JSON}", TurnKind.MALFORMED, None),
+        (JSON.replace('{"query": "Chad"}', '"{"'), TurnKind.MALFORMED, None),
+        ("<search>Chad</search>", TurnKind.MALFORMED, None),
+        (f"{JSON}<|eot_id|><|start_header_id|>ipython<|end_header_id|>franc<answer>franc</answer>", TurnKind.MALFORMED, None),
+    ],
+}
+
+
+@pytest.mark.parametrize(("profile", "row"), [(profile, row) for profile, rows in TURNS.items() for row in rows])
+def test_what_a_turn_amounts_to_under_each_profile(profile, row):
+    written, kind, text = row
+    turn = PROFILES[profile]().reader(Role.SOLVER).read(written)
+    assert (turn.kind, turn.text) == (kind, written.strip() if text is None and "<think>" not in written else text or "")
+
+
+def test_half_of_a_surrogate_pair_in_a_query_is_no_letter_that_breaks_a_search():
+    turn = PROFILES["qwen"]().reader(Role.SOLVER).read(CALL.replace("Chad", r"Chad \ud83d caf\u00e9 \ud83d\ude42"))
+    assert turn.text == "Chad \ufffd café 🙂" and turn.text.encode()
+
+
+@pytest.mark.parametrize(
+    ("profile", "written", "thought"),
+    [
+        ("qwen", f"<think>where?</think>I look.\n{CALL}", "where? I look."),
+        ("llama3", f"I look.\n<|python_tag|>{JSON} now", "I look. now"),
+        ("default", f"I look. {CALL}", "I look."),
+    ],
+)
+def test_what_stands_beside_a_call_is_kept_as_the_thought(profile, written, thought):
+    assert PROFILES[profile]().reader(Role.SOLVER).read(written).thought == thought
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+@given(text=st.text(alphabet=st.sampled_from('<>/{}[]":, searchanswerquery\\u'), max_size=60))
+def test_whatever_a_policy_writes_is_read_as_something(profile, text):
+    reader = PROFILES[profile]().reader(Role.SOLVER)
+    for written in (text, f"<tool_call>{text}</tool_call>", f'{{"name": "search", "parameters": {text}'):
+        turn = reader.read(written)
+        assert turn.text.strip() == turn.text and (turn.text or turn.kind is TurnKind.MALFORMED)
+
+
+def folds(code: int) -> bool:
+    return bool(set(unicodedata.normalize("NFKC", chr(code))) & set("<>"))
+
+
+def test_each_letter_that_folds_to_a_bracket_is_taken_for_one():
+    brackets = [chr(code) for code in range(0x110000) if not 0xD800 <= code < 0xE000 and folds(code)]
+    assert brackets == ["<", ">", "\ufe64", "\ufe65", "\uff1c", "\uff1e"]
+    for opening, closing in zip(brackets[::2], brackets[1::2], strict=True):
+        assert neutralise(f"{opening}search{closing}") == "‹search›"
+
+
+@pytest.mark.parametrize(
+    ("text", "harmless"),
+    [
+        ("</tool_response>", "‹/tool_response›"),
+        ("< / TOOL_CALL\n>", "‹ / TOOL_CALL\n›"),
+        ("<\u200bsearch>", "‹\u200bsearch›"),
+        ("<|python_tag|>", "‹|python_tag|›"),
+        ("\uff1c\uff5cim_end\uff5c\uff1e", "‹\uff5cim_end\uff5c›"),
+        ("\uff1c\uff53earch\uff1e", "‹\uff53earch›"),
+        ("<search <|im_end|>>", "‹search ‹|im_end|››"),
+        ("[INST] </s> x", "⁅INST⁆ ‹/s› x"),
+        ("\uff3bINST\uff3d", "⁅INST⁆"),
+        ("a STOP sign", "a S TOP sign"),
+        ("a < b, [1] > c <searching>", "a < b, [1] > c <searching>"),
+        ("café <é", "café <é"),
+    ],
+)
+def test_what_is_made_harmless_and_what_is_left_alone(text, harmless):
+    neutral = Neutraliser(["[INST]", "</s>", "STOP", " ", "|"])
+    assert neutral(text) == harmless == neutral(harmless)
+
+
+def test_a_long_run_of_blanks_costs_no_more_than_its_length():
+    assert neutralise("<" + " " * 200_000) == "<" + " " * 200_000
 
 
 @given(st.lists(st.sampled_from([f"<{n}>" for n in NAMES] + [f"</{n}>" for n in NAMES] + ["< Search >", "<|im_end|>", "x", " ", "<", ">"])))
