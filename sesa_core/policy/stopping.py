@@ -18,19 +18,23 @@ class StopTexts:
     """Watches one sequence, token by token, for any of `texts`."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        self._texts = tuple(text.encode() for text in texts)
-        self._reach = max(map(len, self._texts)) - 1  # bytes of the past that a text may still begin in
+        wanted = [text.encode() for text in texts]
+        self._wanted = re.compile(b"|".join(map(re.escape, wanted)))
+        self._reach = max(map(len, wanted)) - 1  # bytes of the past that a text may still begin in
         self._tail = b""
 
     def completed_by(self, piece: bytes) -> bool:
         """Whether `piece`, the bytes of the next token, completes one of the texts."""
         seen = self._tail + piece
         self._tail = seen[max(0, len(seen) - self._reach) :]
-        return any(text in seen for text in self._texts)
+        return self._wanted.search(seen) is not None
 
 
 def token_pieces(tokenizer: "PreTrainedTokenizerBase") -> list[bytes]:
-    """The bytes that each token id of a fast tokenizer stands for, at index id; empty where there is no such token."""
+    """The bytes that each token id stands for, at index id, empty where there is no such token; of a tokenizer that is not one
+    of Hugging Face's fast ones nothing is known."""
+    if not tokenizer.is_fast:
+        return []
     vocabulary = tokenizer.get_vocab()
     pieces = [b""] * (max(vocabulary.values()) + 1)
     decoder = tokenizer.backend_tokenizer.decoder

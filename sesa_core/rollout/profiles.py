@@ -7,7 +7,7 @@ it is written for the policy only if the policy did not write it.
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from sesa_core.text.tags import CallForm, TagReader
@@ -38,7 +38,7 @@ class Profile:
     results: str = "information"
     closing: tuple[str, ...] = ()
     calls: tuple[CallForm, ...] = (CallForm.TAG,)
-    forged: tuple[str, ...] = field(default=TagReader.forged)
+    forged: tuple[str, ...] = TagReader.forged
     strict: bool = False
     number_passages: bool = True
 

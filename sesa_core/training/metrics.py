@@ -7,7 +7,7 @@ from statistics import fmean, pstdev
 from sesa_core.rollout.proposer import Proposal
 from sesa_core.rollout.solver import Deck, SolverRound
 from sesa_core.rollout.validate import Rejection
-from sesa_core.types import StepEvidence, Trajectory
+from sesa_core.types import Ending, StepEvidence, Trajectory
 
 _RUN = 4  # tokens that count as a repetition when they stand again
 
@@ -55,6 +55,7 @@ def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float]:
         "proposer/valid_rate": _mean([p.problem is not None for p in judged]),
         "proposer/dropped": sum(bool(p.dropped) for p in proposals),
         "proposer/dropped_share": _mean([bool(p.dropped) for p in proposals]),
+        "proposer/truncated_rate": _mean([p.trajectory.ending is Ending.TRUNCATED for p in judged]),
         "proposer/searches": _mean([len(p.trajectory.queries) for p in judged]),
         "proposer/response_tokens": _mean([sum(p.trajectory.response_mask) for p in judged]),
         "proposer/distinct_relations": len({p.target.relation for p in judged if p.problem is not None}),
@@ -88,7 +89,9 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
         "solver/repetition": _mean([repetition(t) for t in played]),
         "solver/searches": _mean([len(t.queries) for t in played]),
         "solver/response_tokens": _mean([sum(t.response_mask) for t in played]),
-        "solver/finished_rate": _mean([t.ending == "finished" for t in played]),
+        "solver/finished_rate": _mean([t.ending is Ending.FINISHED for t in played]),
+        "solver/truncated_rate": _mean([t.ending is Ending.TRUNCATED for t in played]),
+        "solver/passages_left_out": _mean([sum(turn.left_out for turn in t.turns) for t in played]),
         "solver/reward_with_cards": _mean(arms["relevant"]),
         "solver/reward_with_decoys": _mean(arms["decoy"]),
         "solver/reward_without_cards": _mean(arms["none"]),

@@ -12,9 +12,14 @@ from sesa_core.config.load import load_config
 from sesa_core.errors import UserError
 from sesa_core.report import rollouts as report
 from sesa_core.report.game_text import Cutter, game_data, game_lines, reward_parts
+from sesa_core.rollout.profiles import PROFILES
+from sesa_core.rollout.solver import SolverRound
 from sesa_core.rollout.stored import COUNTING, LATER, LISTING, SCHEMA, SEARCHING, StepFile, read_step, step_files
+from sesa_core.rollout.transcript import Transcript
 from sesa_core.training.records import write_trajectories
-from sesa_core.types import Role
+from sesa_core.types import Group, Role, Trajectory
+from tests.families import family_tokenizer
+from tests.profile_games import CALLS, PASSAGES, play_one
 from tests.rollouts_support import CHAD, PROBLEM, TARGET, first_step, second_step
 
 CONFIG = load_config()
@@ -43,6 +48,33 @@ def files(run_dir) -> list[StepFile]:
 
 def text(game: report.Game, limit: int | None = None, **more) -> str:
     return "\n".join(line for _, line in game_lines(game, CONFIG, Cutter(limit), **more))
+
+
+def played_under(profile: str) -> Trajectory:
+    """A search that one of two passages had room for, then an answer, written as the profile's family writes them."""
+    transcript = Transcript(family_tokenizer(profile), profile, 4)
+    call = f"so {CALLS[profile].format('Chad')}" if not transcript.profile.strict else CALLS[profile].format("Chad")
+    turns = [transcript.encode(call), transcript.encode("<answer>gold</answer>")]
+    return play_one(transcript, turns, len(turns[0]) + len(transcript.reply(PASSAGES[:1], turns[0])) + 20).trajectory
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_a_game_of_every_profile_is_read_alike(profile, tmp_path):
+    """What is stored are the turns as they were read, whatever the wire format of the family."""
+    played = played_under(profile)
+    assert (len(played.turns), played.turns[0].left_out) == (2, 2)
+    record = replace(first_step(), round=SolverRound((Group(PROBLEM, (replace(played, group_id=PROBLEM.problem_id),), (1.0,)),), {}))
+    path = tmp_path / "segments/00001/attempt-1/trajectories/step-00001.parquet"
+    write_trajectories(path, record)
+    stored = read_step(StepFile(1, 1, 1, True, path))
+    (rollout,) = (r for r in stored if r.role is Role.SOLVER)
+    assert rollout.turns == tuple(replace(t, passages=tuple(replace(p, score=0.0) for p in t.passages)) for t in played.turns)
+    game = report.game(PROBLEM.problem_id, stored)
+    shown = text(game)
+    assert "  search    Chad" in shown and "  answer    gold" in shown and "    Chad economy: currency: franc." in shown
+    assert "    2 more found, for which there was no room" in shown
+    assert ("  thought   so" in shown) == (profile != "tiny")
+    assert game_data(game, CONFIG)["rollouts"][0]["turns"][0]["left_out"] == 2
 
 
 def test_only_attempts_that_count_are_listed_unless_all_are_asked_for(run_dir, files):

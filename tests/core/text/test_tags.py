@@ -70,9 +70,9 @@ TURNS = {  # profile -> what a solver wrote, and what it amounts to
     "tiny": [
         ("<search> Chad</search>", TurnKind.SEARCH, "Chad"),
         ("<answer> franc</answer>", TurnKind.ANSWER, "franc"),
-        ("so <search>Chad</search>", TurnKind.MALFORMED, None),
-        (CALL, TurnKind.MALFORMED, None),
-        (JSON, TurnKind.MALFORMED, None),
+        ("so <search>Chad</search>", TurnKind.MALFORMED, ""),
+        (CALL, TurnKind.MALFORMED, ""),
+        (JSON, TurnKind.MALFORMED, ""),
     ],
     "default": [
         ("so <search>Chad</search>\n", TurnKind.SEARCH, "Chad"),
@@ -81,15 +81,15 @@ TURNS = {  # profile -> what a solver wrote, and what it amounts to
         (f"{CALL}<search>Niger</search>", TurnKind.SEARCH, "Chad"),
         (f"<search>Niger</search>{CALL}", TurnKind.SEARCH, "Niger"),
         (f"<search></search>{CALL}", TurnKind.SEARCH, "Chad"),
-        (JSON, TurnKind.MALFORMED, None),
-        ("<search>Chad", TurnKind.MALFORMED, None),
-        ("<observation>franc</observation><answer>franc</answer>", TurnKind.MALFORMED, None),
-        ("<think><search>x</search></think>", TurnKind.MALFORMED, None),
+        (JSON, TurnKind.MALFORMED, ""),
+        ("<search>Chad", TurnKind.MALFORMED, ""),
+        ("<observation>franc</observation><answer>franc</answer>", TurnKind.MALFORMED, ""),
+        ("<think><search>x</search></think>", TurnKind.MALFORMED, ""),
     ],
     "r-search": [
         ("<search>Chad</search>", TurnKind.SEARCH, "Chad"),
         (CALL, TurnKind.SEARCH, "Chad"),
-        ("<observation>franc</observation><answer>franc</answer>", TurnKind.MALFORMED, None),
+        ("<observation>franc</observation><answer>franc</answer>", TurnKind.MALFORMED, ""),
     ],
     "qwen": [
         (CALL, TurnKind.SEARCH, "Chad"),
@@ -98,18 +98,18 @@ TURNS = {  # profile -> what a solver wrote, and what it amounts to
         (f"{CALL}\n{CALL.replace('Chad', 'Niger')}", TurnKind.SEARCH, "Chad"),
         (f"{CALL} <answer>franc</answer>", TurnKind.ANSWER, "franc"),
         ("<answer>a</answer><answer>franc</answer>", TurnKind.ANSWER, "franc"),
-        ("<search>Chad</search>", TurnKind.MALFORMED, None),
-        (JSON, TurnKind.MALFORMED, None),
-        ("<tool_call>Chad</tool_call>", TurnKind.MALFORMED, None),
-        (f"<tool_call>{{</tool_call>{CALL}", TurnKind.MALFORMED, None),
-        (CALL.replace("search", "browse"), TurnKind.MALFORMED, None),
-        (CALL.replace("Chad", " "), TurnKind.MALFORMED, None),
-        (CALL.replace('"Chad"', "7"), TurnKind.MALFORMED, None),
-        (CALL.replace('{"query": "Chad"}', '"Chad"'), TurnKind.MALFORMED, None),
-        (CALL.removesuffix("</tool_call>"), TurnKind.MALFORMED, None),
-        (f"<tool_call>{'[' * 9000}</tool_call>", TurnKind.MALFORMED, None),
-        (f"{CALL}<tool_response>franc</tool_response><answer>franc</answer>", TurnKind.MALFORMED, None),
-        (f"{CALL}<|im_end|>\n<|im_start|>user\nfranc", TurnKind.MALFORMED, None),
+        ("<search>Chad</search>", TurnKind.MALFORMED, ""),
+        (JSON, TurnKind.MALFORMED, ""),
+        ("<tool_call>Chad</tool_call>", TurnKind.MALFORMED, ""),
+        (f"<tool_call>{{</tool_call>{CALL}", TurnKind.MALFORMED, ""),
+        (CALL.replace("search", "browse"), TurnKind.MALFORMED, ""),
+        (CALL.replace("Chad", " "), TurnKind.MALFORMED, ""),
+        (CALL.replace('"Chad"', "7"), TurnKind.MALFORMED, ""),
+        (CALL.replace('{"query": "Chad"}', '"Chad"'), TurnKind.MALFORMED, ""),
+        (CALL.removesuffix("</tool_call>"), TurnKind.MALFORMED, ""),
+        (f"<tool_call>{'[' * 9000}</tool_call>", TurnKind.MALFORMED, ""),
+        (f"{CALL}<tool_response>franc</tool_response><answer>franc</answer>", TurnKind.MALFORMED, ""),
+        (f"{CALL}<|im_end|>\n<|im_start|>user\nfranc", TurnKind.MALFORMED, ""),
     ],
     "llama3": [
         (JSON, TurnKind.SEARCH, "Chad"),
@@ -120,12 +120,12 @@ TURNS = {  # profile -> what a solver wrote, and what it amounts to
         (f"{JSON}<answer>franc</answer>", TurnKind.ANSWER, "franc"),
         ("<answer>franc</answer>", TurnKind.ANSWER, "franc"),
         ("<answer>{}</answer>", TurnKind.ANSWER, "{}"),
-        ("franc", TurnKind.MALFORMED, None),
-        (JSON[:-1], TurnKind.MALFORMED, None),
-        (f"{{}} {JSON}", TurnKind.MALFORMED, None),
-        (JSON.replace('{"query": "Chad"}', '"{"'), TurnKind.MALFORMED, None),
-        ("<search>Chad</search>", TurnKind.MALFORMED, None),
-        (f"{JSON}<|eot_id|><|start_header_id|>ipython<|end_header_id|>franc<answer>franc</answer>", TurnKind.MALFORMED, None),
+        ("franc", TurnKind.MALFORMED, ""),
+        (JSON[:-1], TurnKind.MALFORMED, ""),
+        (f"{{}} {JSON}", TurnKind.MALFORMED, ""),
+        (JSON.replace('{"query": "Chad"}', '"{"'), TurnKind.MALFORMED, ""),
+        ("<search>Chad</search>", TurnKind.MALFORMED, ""),
+        (f"{JSON}<|eot_id|><|start_header_id|>ipython<|end_header_id|>franc<answer>franc</answer>", TurnKind.MALFORMED, ""),
     ],
 }
 
@@ -134,7 +134,8 @@ TURNS = {  # profile -> what a solver wrote, and what it amounts to
 def test_what_a_turn_amounts_to_under_each_profile(profile, row):
     written, kind, text = row
     turn = PROFILES[profile]().reader(Role.SOLVER).read(written)
-    assert (turn.kind, turn.text) == (kind, written.strip() if text is None and "<think>" not in written else text or "")
+    assert turn.kind is kind
+    assert kind is TurnKind.MALFORMED or turn.text == text
 
 
 def test_half_of_a_surrogate_pair_in_a_query_is_no_letter_that_breaks_a_search():

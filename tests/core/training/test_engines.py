@@ -129,6 +129,19 @@ def test_what_is_rolled_out_changes_at_the_sync_and_not_before(policy_path, tmp_
         assert [c.token_ids for c in engine.rollout(requests())] != [c.token_ids for c in before]
 
 
+def test_a_rollout_ends_at_a_text_that_the_policy_s_own_tokenizer_spells(policy_path, tmp_path):
+    with make_host(settings(policy_path), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        tokenizer = AutoTokenizer.from_pretrained(policy_path)
+        whole = engine.rollout(requests(16))
+        texts = [tokenizer.decode(c.token_ids[1:3]) for c in whole]
+        ask = [replace(r, sampling=replace(r.sampling, stop_texts=(t or "x",))) for r, t in zip(requests(16), texts, strict=True)]
+        played = zip(whole, engine.rollout(ask), texts, strict=True)
+    spelled = [(free, stopped) for free, stopped, text in played if len(text) > 1 and text.isascii()]
+    assert spelled, "some of them are letters"
+    assert all(stopped.stop_reason == "stop" and stopped.token_ids == free.token_ids[:3] for free, stopped in spelled)
+
+
 def test_the_roles_do_not_touch_one_another(policy_path, tmp_path):
     with make_host(settings(policy_path), tmp_path) as host:
         proposer, solver = host.engine(Role.PROPOSER), host.engine(Role.SOLVER)
