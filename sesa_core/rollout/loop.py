@@ -141,7 +141,7 @@ def _answer_searches(waiting: Sequence[_Game], table: Table, last_turn: bool) ->
 def _show(game: _Game, passages: Sequence[Passage], table: Table) -> None:
     """The best passages, as many whole ones as leave room for a token of the next turn; where not one does, the game ends."""
     room = game.room(table.settings.max_context) - 1
-    for count in range(len(passages), min(1, len(passages)) - 1, -1):
+    for count in range(len(passages), 0, -1) or (0,):  # to find nothing is told too
         ids = table.transcript.reply(passages[:count], game.response_ids)
         if len(ids) <= room:
             game.append(ids, [0.0] * len(ids), sampled=False)

@@ -17,11 +17,9 @@ def test_truncated_games_and_passages_without_room_are_counted():
         rollout(Role.SOLVER, 2, search("Chad", CHAD), answer("gold")),
         rollout(Role.SOLVER, 3, answer("salt")),
     )
-    proposals = first_step().proposals
-    proposals = (
-        replace(proposals[0], trajectory=rollout(Role.PROPOSER, 0, search(TARGET.answer), ending=Ending.TRUNCATED)),
-        *proposals[1:],
-    )
+    asked = rollout(Role.PROPOSER, 0, search(TARGET.answer), ending=Ending.TRUNCATED)
+    first, *others = first_step().proposals
+    proposals = (replace(first, trajectory=asked), *others)
     metrics = step_metrics(proposals, SolverRound((Group(PROBLEM, played, (0.0, 1.0, 1.0, 0.0)),), {}), StepEvidence(1), {}, {}, {})
     assert (metrics["solver/truncated_rate"], metrics["solver/finished_rate"], metrics["solver/passages_left_out"]) == (0.25, 0.75, 1.0)
     assert metrics["proposer/truncated_rate"] == 0.5, "a dropped proposal does not count"
