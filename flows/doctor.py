@@ -96,7 +96,7 @@ def check_policy(config: RunConfig) -> str:
     from safetensors import SafetensorError
 
     from sesa_core.policy.base import GenerationRequest, Sampling
-    from sesa_core.policy.generate import Generator
+    from sesa_core.policy.any_model import generator_for
     from sesa_core.policy.loading import load_policy, load_tokenizer, resolve_policy_path
 
     path = resolve_policy_path(config.policy.path)
@@ -105,7 +105,8 @@ def check_policy(config: RunConfig) -> str:
         model = load_policy(path, config.policy.dtype)
     except SafetensorError as error:
         raise SesaError(f"the weights in {path} are damaged: {error}") from error
-    Generator(model, slots=1, max_len=len(prompt) + 2).generate([GenerationRequest(prompt, 0, Sampling(max_new_tokens=2, temperature=0))])
+    request = GenerationRequest(prompt, 0, Sampling(max_new_tokens=2, temperature=0))
+    generator_for(model, slots=1, max_len=len(prompt) + 2).generate([request])
     return f"{config.policy.path}: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, generates"
 
 

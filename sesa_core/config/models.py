@@ -58,6 +58,16 @@ class RolloutSettings(Section):
     proposer: SamplingSettings = SamplingSettings()
 
 
+class LoraSettings(Section):
+    """Adapters over a frozen model instead of training all of its weights; one per role."""
+
+    rank: int = Field(0, ge=0, description="of the adapters; 0: all weights are trained")
+    alpha: float = Field(32.0, gt=0, description="an adapter counts alpha / rank")
+    targets: tuple[str, ...] | Literal["all-linear"] = Field(
+        "all-linear", description="names of the layers that get one; all-linear: every linear layer but the output head"
+    )
+
+
 class PolicySettings(Section):
     """Both roles start from this one model."""
 
@@ -65,6 +75,7 @@ class PolicySettings(Section):
     dtype: Literal["fp32", "bf16"] = Field(
         "fp32", description="of the weights that play and of every forward pass; the optimizer's own copy is always fp32"
     )
+    lora: LoraSettings = LoraSettings()
 
 
 class OptimSettings(Section):

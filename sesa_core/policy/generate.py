@@ -1,44 +1,27 @@
-"""Batched sampling: all live sequences advance together, one token per forward pass, joining and leaving as they please.
+"""Batched sampling for Llama and Qwen families: all live sequences advance together, one token per forward pass, joining and leaving as they please.
 
 Owns the schedule. Invariant: a completion depends on its request alone, whatever shares the batch (up to the last bits of
 floating-point sums). Sequences join as soon as a slot is free; a finished one keeps its keys and values, so the next turn
-of a dialogue and the other members of a group pay only for tokens that are new. Edge case: a sequence that reaches
-`max_len` ends with stop reason "length".
+of a dialogue and the other members of a group pay only for tokens that are new. Edge case: a prompt of which a
+slot that is being filled holds much waits one wave and copies it.
 """
 
 from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from sesa_core import rng
-from sesa_core.errors import EngineError
 from sesa_core.policy.base import Completion, GenerationRequest
 from sesa_core.policy.decoder import SlotDecoder
-from sesa_core.policy.sampling import draw
+from sesa_core.policy.live import Limits, Live
 from sesa_core.policy.slots import Seat, SlotTable
-from sesa_core.policy.stopping import StopTexts
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 WAVE_TOKENS = 4096  # prompt tokens, padding included, that one prefill takes in: bounds its memory
-
-
-@dataclass
-class Live:
-    """A request on its way: where it stands in the caller's list, its uniforms, what it has drawn."""
-
-    index: int
-    request: GenerationRequest
-    prompt: np.ndarray
-    uniforms: list[float]
-    token_ids: list[int] = field(default_factory=list)
-    log_probs: list[float] = field(default_factory=list)
-    stop_texts: StopTexts | None = None
 
 
 class Generator:
@@ -50,7 +33,7 @@ class Generator:
     def __init__(self, model: "PreTrainedModel", slots: int, max_len: int, pieces: Sequence[bytes] = ()) -> None:
         self.decoder = SlotDecoder(model, slots, max_len)
         self.table = SlotTable(slots, max_len)
-        self.max_len, self.pieces = max_len, pieces
+        self.limits = Limits(max_len, pieces)
         self.tokens_run = 0  # tokens that went through the model, padding not counted
         self.tokens_reused = 0  # prompt tokens whose keys and values were there already
 
@@ -62,7 +45,7 @@ class Generator:
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Completions in the order of `requests`. Raises EngineError for a prompt that is empty or leaves no room in `max_len`,
         and for stop texts without `pieces`."""
-        waiting = deque(self._admit(i, r) for i, r in enumerate(requests))
+        waiting = deque(self.limits.admit(i, r) for i, r in enumerate(requests))
         done: list[Completion | None] = [None] * len(waiting)
         running: dict[int, Live] = {}
         try:
@@ -74,17 +57,6 @@ class Generator:
             if waiting or running:  # interrupted: slots may be half written
                 self.table.clear()
         return [c for c in done if c is not None]
-
-    def _admit(self, index: int, request: GenerationRequest) -> Live:
-        size = len(request.prompt_ids)
-        if not 0 < size < self.max_len:
-            raise EngineError(f"a prompt of {size} tokens cannot be continued: the generator holds sequences of 2 to {self.max_len} tokens")
-        stop_texts = request.sampling.stop_texts
-        if stop_texts and not self.pieces:
-            raise EngineError("a request has stop texts, but the generator was not told what its tokens stand for")
-        uniforms = rng.stream(request.seed, "tokens").random(request.sampling.max_new_tokens).tolist()
-        prompt = np.asarray(request.prompt_ids, dtype=np.int64)
-        return Live(index, request, prompt, uniforms, stop_texts=StopTexts(stop_texts) if stop_texts else None)
 
     def _join(self, waiting: deque[Live], running: dict[int, Live], done: list[Completion | None]) -> bool:
         """Seat as many waiting sequences as one prefill takes, run them; False when none could be seated."""
@@ -125,7 +97,7 @@ class Generator:
         for row, (seat, sequence) in enumerate(wave):
             ids[row, : counts[row]] = sequence.prompt[seat.reused :]
         # Padding runs on behind the prompt's end: what it writes there is overwritten before anything reads it.
-        positions = np.minimum(starts[:, None] + np.arange(longest), self.max_len)
+        positions = np.minimum(starts[:, None] + np.arange(longest), self.limits.max_len)
         self.tokens_run += int(counts.sum())
         self.tokens_reused += int(starts.sum())
         rows = torch.tensor([seat.slot for seat, _ in wave], device=device)
@@ -151,23 +123,8 @@ class Generator:
     def _take(self, slots: list[int], logits: torch.Tensor, running: dict[int, Live], done: list[Completion | None]) -> None:
         """Draw a token for each of `slots`; sequences that end leave `running`, their slots stay cached."""
         sequences = [running[s] for s in slots]
-        settings = [s.request.sampling for s in sequences]
-        tokens, log_probs = draw(logits, settings, [s.uniforms[len(s.token_ids)] for s in sequences])
-        for slot, sequence, token, log_prob in zip(slots, sequences, tokens, log_probs, strict=True):
-            sequence.token_ids.append(token)
-            sequence.log_probs.append(log_prob)
-            reason = self._stop_reason(sequence, token)
-            if reason:
-                done[sequence.index] = Completion(tuple(sequence.token_ids), tuple(sequence.log_probs), reason)
+        for slot, sequence, completion in zip(slots, sequences, self.limits.advance(sequences, logits), strict=True):
+            if completion is not None:
+                done[sequence.index] = completion
                 del running[slot]
                 self.table.release(slot)
-
-    def _stop_reason(self, sequence: Live, token: int) -> str:
-        sampling, drawn = sequence.request.sampling, len(sequence.token_ids)
-        if token in sampling.stop_ids or (sequence.stop_texts is not None and sequence.stop_texts.completed_by(self._piece(token))):
-            return "stop"
-        full = drawn >= sampling.max_new_tokens or len(sequence.prompt) + drawn >= self.max_len
-        return "length" if full else ""
-
-    def _piece(self, token: int) -> bytes:
-        return self.pieces[token] if token < len(self.pieces) else b""  # models often have more rows than the tokenizer has tokens

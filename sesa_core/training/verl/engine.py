@@ -7,13 +7,15 @@ picked out before the output head, each once. Invariant: log-probs of trained to
 are 0 and the loss mask hides them. Edge case: a padding row has no trained token at all.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
+from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
@@ -25,7 +27,21 @@ from sesa_core.training.verl.shared_prefix import pack
 class CpuEngine(FSDPEngineWithLMHead):
     """One policy (or the frozen reference) on the CPU."""
 
+    def _build_lora_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        """verl's adapters, drawn from the run's seed: a restarted policy begins as it first began."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(self.engine_config.seed)
+            return super()._build_lora_module(module)
+
+    def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Model and adapters as one, in the precision of the training's own weights (verl would round them to bf16)."""
+        with merged_lora_context(self.module, backup_adapters=True):
+            for name, tensor in normalize_peft_param_name(self.module.state_dict()).items():
+                whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+                yield name, whole.detach().clone()
+
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
+        _switch_dropout_off(module)
         module.get_output_embeddings().register_forward_pre_hook(self._pick_hidden)
         self._shares = is_plain_decoder(module.config)
         if not self.engine_config.forward_only:
@@ -81,3 +97,13 @@ class CpuEngine(FSDPEngineWithLMHead):
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
             outputs["entropy"] = spread(-(log_probs.exp() * log_probs).sum(-1)[self._which])
         return outputs
+
+
+def _switch_dropout_off(module: torch.nn.Module) -> None:
+    """An update must see the policy that sampled, and nothing of that was dropped."""
+    for part in module.modules():
+        if isinstance(part, torch.nn.Dropout):
+            part.p = 0.0
+        for name in ("attention_dropout", "dropout"):  # what attention hands to a function instead
+            if isinstance(getattr(part, name, None), float):
+                setattr(part, name, 0.0)

@@ -20,7 +20,7 @@ from sesa_core.errors import EngineError
 from sesa_core.policy.base import Completion, GenerationRequest
 from sesa_core.training.host import Host
 from sesa_core.training.verl.base import VerlEngine
-from sesa_core.training.verl.settings import verl_config
+from sesa_core.training.verl.settings import verl_config, worker_parts
 from sesa_core.training.verl.worker import PolicyWorker, group_backend
 from sesa_core.types import Role
 
@@ -31,8 +31,7 @@ class InProcessEngine(VerlEngine):
     def __init__(self, config: RunConfig, role: Role, policy_path: Path) -> None:
         super().__init__(config, role)
         _join_lone_group()
-        part = "actor_rollout_ref" if config.grpo.kl_coef > 0 else "actor_rollout"
-        self._worker = PolicyWorker(verl_config(config, role, policy_path).actor_rollout_ref, part)
+        self._worker = PolicyWorker(verl_config(config, role, policy_path).actor_rollout_ref, worker_parts(config))
         self._worker.init_model()
 
     def sync(self) -> None:

@@ -20,6 +20,11 @@ def sampling_temperature(config: RunConfig, role: Role) -> float:
     return sampling.temperature or 1.0
 
 
+def worker_parts(config: RunConfig) -> str:
+    """What a policy's worker holds, in verl's words. With adapters the reference is the actor without them, not a model of its own."""
+    return "actor_rollout_ref" if config.grpo.kl_coef > 0 and not config.policy.lora.rank else "actor_rollout"
+
+
 def verl_config(config: RunConfig, role: Role, policy_path: Path) -> DictConfig:
     """verl's `ppo_trainer` config for `role`, resolved. A key that verl does not know is refused by OmegaConf."""
     tree = copy.deepcopy(_defaults())
@@ -48,7 +53,12 @@ def _overrides(config: RunConfig, role: Role, policy_path: Path) -> dict[str, ob
         "trainer.resume_mode": "disable",  # checkpoints are named by boundaries, never looked for
         "trainer.total_training_steps": UNBOUNDED_STEPS,
     }
-    parts = {"model": _model(policy_path), "actor": _actor(config, rows), "ref": _reference(config), "rollout": _rollout(config, role)}
+    parts = {
+        "model": _model(config, policy_path),
+        "actor": _actor(config, rows),
+        "ref": _reference(config),
+        "rollout": _rollout(config, role),
+    }
     for part, values in parts.items():
         for key, value in values.items():
             plus = "+" if key.startswith("+") else ""  # a key that verl's config does not have yet
@@ -56,19 +66,24 @@ def _overrides(config: RunConfig, role: Role, policy_path: Path) -> dict[str, ob
     return top
 
 
-def _model(policy_path: Path) -> dict[str, object]:
+def _model(config: RunConfig, policy_path: Path) -> dict[str, object]:
+    lora = config.policy.lora
+    targets = lora.targets if isinstance(lora.targets, str) else list(lora.targets)
+    adapters = {"lora_rank": lora.rank, "lora_alpha": lora.alpha, "target_modules": targets, "lora.merge": True} if lora.rank else {}
     return {
         "path": str(policy_path),
         "use_remove_padding": False,
         "enable_gradient_checkpointing": False,
         "+override_config.attn_implementation": "sdpa",
+        **adapters,
     }
 
 
 def _precision(config: RunConfig) -> dict[str, object]:
     # The optimizer's own weights stay in fp32 whatever the policy's are: at a rate of 1e-6 a bf16 weight would rarely move.
     mixed = {"param_dtype": config.policy.dtype, "reduce_dtype": "fp32", "buffer_dtype": "fp32"}
-    return {"fsdp_config.model_dtype": "fp32", "fsdp_config.use_torch_compile": False, "+fsdp_config.mixed_precision": mixed}
+    own = {"fsdp_config.model_dtype": "fp32", "fsdp_config.use_torch_compile": False, "fsdp_config.seed": config.seed}
+    return own | {"+fsdp_config.mixed_precision": mixed}
 
 
 def _actor(config: RunConfig, rows: int) -> dict[str, object]:
@@ -85,6 +100,7 @@ def _actor(config: RunConfig, rows: int) -> dict[str, object]:
         "entropy_coeff": config.grpo.entropy_coef,
         "loss_agg_mode": config.grpo.loss_aggregation,
         "grad_clip": config.optim.max_grad_norm,
+        "+checkpoint.save_lora_only": config.policy.lora.rank > 0,  # the frozen model is where it was
         "optim.lr": config.optim.lr,
         "optim.lr_warmup_steps": config.optim.warmup_steps,
         "optim.weight_decay": config.optim.weight_decay,

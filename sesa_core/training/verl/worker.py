@@ -22,7 +22,7 @@ from verl.workers.utils.padding import response_from_nested
 
 import sesa_core.training.verl.engine  # noqa: F401  (registers the CPU engine in whatever process runs a worker)
 from sesa_core.policy.base import Completion, GenerationRequest
-from sesa_core.policy.generate import Generator
+from sesa_core.policy.any_model import generator_for
 from sesa_core.policy.loading import load_policy, load_tokenizer
 from sesa_core.policy.stopping import token_pieces
 
@@ -40,7 +40,7 @@ class GeneratorRollout(BaseRollout):
         room = self.config.engine_kwargs["sesa"]
         folder = Path(self.model_config.local_path)
         model = load_policy(folder, room["dtype"]).to(get_device_name())
-        self.generator = Generator(model, room["slots"], room["max_len"], token_pieces(load_tokenizer(folder)))
+        self.generator = generator_for(model, room["slots"], room["max_len"], token_pieces(load_tokenizer(folder)))
 
     async def resume(self, tags: list[str]) -> None:
         return None
@@ -73,11 +73,12 @@ class PolicyWorker(ActorRolloutRefWorker):
 
     @register(dispatch_mode=make_nd_compute_dataproto_dispatch_fn(mesh_name="actor"))
     def update_actor(self, data: TensorDict) -> TensorDict:
-        """One optimizer step over one mini-batch, with the reference's log-probs added when there is a reference."""
-        if self.ref is not None:
+        """One optimizer step over one mini-batch, with the reference's log-probs added where the loss asks for them."""
+        if self.config.actor.use_kl_loss:
             asked = data.copy()
-            tu.assign_non_tensor(asked, compute_loss=False, calculate_entropy=False)
-            log_probs = self.ref.infer_batch(asked)["log_probs"]
+            adapters = self.ref is None  # then the reference is the actor with its adapters switched off
+            tu.assign_non_tensor(asked, compute_loss=False, calculate_entropy=False, no_lora_adapter=adapters)
+            log_probs = (self.actor if adapters else self.ref).infer_batch(asked)["log_probs"]
             data["ref_log_prob"] = response_from_nested(log_probs, data["response_mask"])
         return super().update_actor(data)
 
