@@ -126,8 +126,10 @@ def build_verifier(config: RunConfig, world: "World", solver_table: "Table", jud
     if config.validation.verifier == "world":
         return WorldVerifier(partial(resolve, world))
     if config.validation.verifier == "judge":
-        return JudgeVerifier(judge, config.validation.noise_passages, config.judge.concurrency)
-    return PolicyVerifier(replace(solver_table, greedy=True, max_searches=0), config.validation.noise_passages)
+        return JudgeVerifier(judge, config.validation.noise_passages, config.judge.concurrency, config.validation.closed_book)
+    return PolicyVerifier(
+        replace(solver_table, greedy=True, max_searches=0), config.validation.noise_passages, config.validation.closed_book
+    )
 
 
 def fresh_state(config: RunConfig, world: "World") -> "SelfPlayState":

@@ -100,8 +100,11 @@ class GrpoSettings(Section):
         description="what a solver rollout is compared with: its group, or those of its group that saw cards of the problem as it did",
     )
     normalise_by_std: bool = Field(True, description="divide advantages by the group's standard deviation")
-    loss_aggregation: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"] = Field(
-        "token-mean", description="how token losses become one number (verl's names)"
+    loss_aggregation: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = Field(
+        "token-mean", description="how token losses become one number (verl's names); seq-mean-token-sum-norm: Dr. GRPO's"
+    )
+    loss_scale: int | None = Field(
+        None, ge=1, description="the constant that seq-mean-token-sum-norm divides by; empty: rollout.max_context, the longest response"
     )
     mini_batch_rows: int = Field(128, ge=1, description="rows per optimizer step")
     micro_batch_rows: int = Field(8, ge=1, description="rows per forward pass")
@@ -122,14 +125,18 @@ class ValidationSettings(Section):
     max_chars: int = Field(400, ge=8, description="of a question")
     min_words: int = Field(3, ge=0, description="0 for languages without spaces")
     max_words: int = Field(80, ge=0, description="0 for languages without spaces")
-    near_duplicate_window: int = Field(200, ge=0, description="problems that a new question must differ from")
+    near_duplicate_window: int = Field(200, ge=0, le=2000, description="problems that a new question must differ from")
     near_duplicate_threshold: float = Field(0.9, gt=0, le=1, description="token Jaccard at which two questions are the same")
+    forbid_target_in_query: bool = Field(False, description="reject a question for which the proposer searched for the target itself")
     verifier: Literal["world", "solver", "judge"] = Field(
         "world",
         description="world: the closed-form world resolves the question; solver, judge: it is answered from evidence and noise, by "
         "the greedy solver or by the judge (two calls at most per question, beside those about failures)",
     )
     noise_passages: int = Field(4, ge=0, description="passages of other trajectories mixed into the evidence (solver, judge)")
+    closed_book: bool = Field(
+        True, description="ask the answerer without any passage too, and reject what it knows by heart as too easy (solver, judge)"
+    )
     pool_reset_steps: int = Field(10, ge=1, description="the pool of earlier problems is cleared this often")
 
     @model_validator(mode="after")

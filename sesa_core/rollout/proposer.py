@@ -57,7 +57,7 @@ def validate(
     """All proposals, each with its problem, its rejection or its drop cause."""
     checked = [_check(p, settings, recent_questions, held_out) for p in proposals]
     open_ones = [i for i, p in enumerate(checked) if p.rejection is None and not p.dropped]
-    candidates = [Candidate(checked[i].trajectory.final or "", checked[i].target, checked[i].trajectory) for i in open_ones]
+    candidates = [_candidate(checked, i) for i in open_ones]
     try:
         verdicts = verifier.verify(candidates, step, rng) if candidates else []
     except ServiceError as failure:
@@ -70,6 +70,13 @@ def validate(
         else:
             checked[i] = replace(checked[i], rejection=verdict, problem=_problem(candidate, step) if verdict is None else None)
     return checked
+
+
+def _candidate(proposals: Sequence[Proposal], index: int) -> Candidate:
+    """Noise may come of any other rollout of the batch, also of one whose own question was rejected or lost."""
+    proposal = proposals[index]
+    others = [p.trajectory for i, p in enumerate(proposals) if i != index]
+    return Candidate(proposal.trajectory.final or "", proposal.target, proposal.trajectory, others)
 
 
 def _check(proposal: Proposal, settings: ValidationSettings, recent: Sequence[str], held_out: Collection[str]) -> Proposal:

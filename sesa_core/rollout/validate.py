@@ -21,6 +21,7 @@ class Rejection(StrEnum):
     NO_EVIDENCE = "no_evidence"
     TOO_FEW_SEARCHES = "too_few_searches"
     REPEATED_SEARCH = "repeated_search"
+    TARGET_IN_QUERY = "target_in_query"
     NEAR_DUPLICATE = "near_duplicate"
     EVAL_OVERLAP = "eval_overlap"
     WRONG_ANSWER = "wrong_answer"
@@ -47,9 +48,9 @@ def check_question(
         return Rejection.NO_QUESTION
     if not _length_fits(question, settings):
         return Rejection.LENGTH
-    if any(contains(question, name) for name in (target.answer, *target.aliases)):
+    if names_target(question, target):
         return Rejection.ANSWER_LEAK
-    if (searches := _check_searches(trajectory, target.hops)) is not None:
+    if (searches := _check_searches(trajectory, target, settings.forbid_target_in_query)) is not None:
         return searches
     window = recent_questions[-settings.near_duplicate_window :] if settings.near_duplicate_window else ()
     if any(jaccard(question, other) >= settings.near_duplicate_threshold for other in window):
@@ -63,11 +64,19 @@ def _length_fits(question: str, settings: ValidationSettings) -> bool:
     return settings.min_chars <= len(question) <= settings.max_chars and fits_words
 
 
-def _check_searches(trajectory: Trajectory, hops: int) -> Rejection | None:
+def names_target(text: str, target: Target) -> bool:
+    """Whether the target's answer or an alias stands in the text, as a run of tokens, whatever its accents, width and case."""
+    return any(contains(text, name) for name in (target.answer, *target.aliases))
+
+
+def _check_searches(trajectory: Trajectory, target: Target, forbid_target: bool) -> Rejection | None:
     if not trajectory.evidence:
         return Rejection.NO_EVIDENCE
     queries = [normalize(q) for q in trajectory.queries]
+    found = {normalize(t.text) for t in trajectory.turns if t.kind is TurnKind.SEARCH and t.passages}
+    if len(found) < target.hops:
+        return Rejection.TOO_FEW_SEARCHES
     if len(set(queries)) < len(queries):
         return Rejection.REPEATED_SEARCH
-    successful = sum(bool(t.passages) for t in trajectory.turns if t.kind is TurnKind.SEARCH)
-    return Rejection.TOO_FEW_SEARCHES if successful < hops else None
+    named = forbid_target and any(names_target(query, target) for query in trajectory.queries)
+    return Rejection.TARGET_IN_QUERY if named else None

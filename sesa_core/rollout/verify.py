@@ -10,6 +10,7 @@ Invariant: whoever cannot tell rejects nothing. Edge case: a judge that answers 
 """
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from typing import Protocol
@@ -19,18 +20,19 @@ import numpy as np
 from sesa_core.errors import JudgeUnavailable, ServiceError
 from sesa_core.judge.base import EvidenceAnswer, Judge, ReplyState
 from sesa_core.rollout.loop import Seat, Table, play
-from sesa_core.rollout.validate import Rejection
+from sesa_core.rollout.validate import Rejection, names_target
 from sesa_core.text.normalize import contains, matches
 from sesa_core.types import Passage, Role, Target, Trajectory
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A question that passed all earlier checks."""
+    """A question that passed all earlier checks. `others`: the other rollouts of its batch, whose passages may serve as noise."""
 
     question: str
     target: Target
     trajectory: Trajectory
+    others: Sequence[Trajectory] = ()
 
 
 @dataclass(frozen=True)
@@ -87,17 +89,18 @@ class WorldVerifier:
 
 
 class PolicyVerifier:
-    def __init__(self, table: Table, noise_passages: int) -> None:
-        """`table`: greedy, without searches (`max_searches=0`)."""
-        self.table, self.noise_passages = table, noise_passages
+    def __init__(self, table: Table, noise_passages: int, closed_book: bool = True) -> None:
+        """`table`: greedy, without searches (`max_searches=0`). `closed_book`: also ask without evidence, to reject what is too easy."""
+        self.table, self.noise_passages, self.closed_book = table, noise_passages, closed_book
 
     def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | None]:
-        shown = [with_noise(c, candidates, self.noise_passages, rng) for c in candidates]
+        shown = [with_noise(c, self.noise_passages, rng) for c in candidates]
         seats = [self._seat(c, passages, i, "open") for i, (c, passages) in enumerate(zip(candidates, shown, strict=True))]
-        seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
-        played = play(seats, self.table, ("verify", step))
-        half = len(candidates)
-        return [self._verdict(c, played[i].final, played[half + i].final) for i, c in enumerate(candidates)]
+        if self.closed_book:
+            seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
+        finals = [t.final for t in play(seats, self.table, ("verify", step))]
+        without = finals[len(candidates) :] or [None] * len(candidates)
+        return [self._verdict(c, *said) for c, *said in zip(candidates, finals[: len(candidates)], without, strict=True)]
 
     def _seat(self, candidate: Candidate, passages: Sequence[Passage], index: int, kind: str) -> Seat:
         messages = tuple(self.table.transcript.verify_messages(candidate.question, passages))
@@ -113,15 +116,15 @@ class PolicyVerifier:
 class JudgeVerifier:
     """The judge answers from the evidence among noise passages; what it answers rightly, it is asked again without any passage."""
 
-    def __init__(self, judge: Judge | None, noise_passages: int, concurrency: int) -> None:
+    def __init__(self, judge: Judge | None, noise_passages: int, concurrency: int, closed_book: bool = True) -> None:
         """At most `concurrency` calls are in flight. `judge` is None for a run that was opened for reading only: it can tell of none."""
-        self.judge, self.noise_passages, self.concurrency = judge, noise_passages, concurrency
+        self.judge, self.noise_passages, self.concurrency, self.closed_book = judge, noise_passages, concurrency, closed_book
 
     def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | Undecided | None]:
         """Not to be called from inside an event loop. A call is not repeated: one that brings nothing leaves its question undecided."""
         if self.judge is None:
             raise JudgeUnavailable("the run was opened without a judge, which its questions are to be verified by")
-        shown = [with_noise(c, candidates, self.noise_passages, rng) for c in candidates]
+        shown = [with_noise(c, self.noise_passages, rng) for c in candidates]
         return asyncio.run(self._check_all(candidates, shown))
 
     async def _check_all(self, candidates: Sequence[Candidate], shown: Sequence[Sequence[Passage]]) -> list[Rejection | Undecided | None]:
@@ -136,6 +139,8 @@ class JudgeVerifier:
             return Rejection.UNSUPPORTED
         if not _reached(candidate, with_evidence.answer):
             return Rejection.WRONG_ANSWER
+        if not self.closed_book:
+            return None
         without = await self._ask(candidate.question, (), slots)
         if isinstance(without, Undecided):
             return without
@@ -152,19 +157,14 @@ class JudgeVerifier:
         return given if said else Undecided(f"the judge's reply is {given.state}: {given.reason}")
 
 
-def with_noise(candidate: Candidate, others: Sequence[Candidate], count: int, rng: np.random.Generator) -> tuple[Passage, ...]:
+def with_noise(candidate: Candidate, count: int, rng: np.random.Generator) -> tuple[Passage, ...]:
     """The candidate's evidence and up to `count` passages of the others that do not hold its target, shuffled."""
     own = candidate.trajectory.evidence
     known = {p.passage_id for p in own}
-    noise = {
-        p.passage_id: p
-        for other in others
-        if other is not candidate
-        for p in other.trajectory.evidence
-        if p.passage_id not in known and not contains(f"{p.title} {p.text}", candidate.target.answer)
-    }
-    extra = [noise[k] for k in rng.permutation(sorted(noise))[:count]] if noise else []
-    passages = [*own, *extra]
+    noise = {p.passage_id: p for other in candidate.others for p in other.evidence if p.passage_id not in known}
+    drawn = (noise[key] for key in rng.permutation(sorted(noise))) if noise and count else ()
+    fit = (p for p in drawn if not names_target(f"{p.title} {p.text}", candidate.target))  # few are looked at, of thousands
+    passages = [*own, *itertools.islice(fit, count)]
     return tuple(passages[i] for i in rng.permutation(len(passages)))
 
 

@@ -2,13 +2,14 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import fmean, pstdev
+from statistics import fmean
 
 from sesa_core.rollout.proposer import Proposal
 from sesa_core.rollout.solver import Deck, SolverRound
 from sesa_core.rollout.validate import Rejection
 from sesa_core.types import Ending, StepEvidence, Trajectory
 
+DROP_CAUSES = ("search", "verification")  # what stands before the colon of a cause
 _RUN = 4  # tokens that count as a repetition when they stand again
 
 
@@ -56,6 +57,7 @@ def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float]:
         "proposer/dropped": sum(bool(p.dropped) for p in proposals),
         "proposer/dropped_share": _mean([bool(p.dropped) for p in proposals]),
         "proposer/truncated_rate": _mean([p.trajectory.ending is Ending.TRUNCATED for p in judged]),
+        **_drops("proposer", [p.dropped for p in proposals if p.dropped]),
         "proposer/searches": _mean([len(p.trajectory.queries) for p in judged]),
         "proposer/response_tokens": _mean([sum(p.trajectory.response_mask) for p in judged]),
         "proposer/distinct_relations": len({p.target.relation for p in judged if p.problem is not None}),
@@ -69,7 +71,6 @@ def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float]:
 
 def _solver_metrics(solved: SolverRound) -> dict[str, float]:
     rates = [g.pass_rate for g in solved.groups]
-    rewards = [r for g in solved.groups for r in g.rewards]
     played = [t for g in solved.groups for t in g.trajectories]
     arms: dict[str, list[float]] = {"relevant": [], "decoy": [], "none": []}
     for group in solved.groups:
@@ -79,13 +80,13 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
     metrics = {
         "solver/problems": len(rates),
         "solver/problems_from_pool": sum(g.problem.origin == "pool" for g in solved.groups),
-        "solver/reward_std": pstdev(rewards) if rewards else 0.0,
         "solver/pass_rate": _mean(rates),
         "solver/solved": sum(rate > 0 for rate in rates),
         "solver/frontier_share": _mean([0 < rate < 1 for rate in rates]),
         "solver/zero_variance_share": _mean([rate in (0.0, 1.0) for rate in rates]),
         "solver/dropped_groups": len(solved.dropped),
         "solver/dropped_share": len(solved.dropped) / max(1, len(solved.dropped) + len(solved.groups)),
+        **_drops("solver", list(solved.dropped.values())),
         "solver/repetition": _mean([repetition(t) for t in played]),
         "solver/searches": _mean([len(t.queries) for t in played]),
         "solver/response_tokens": _mean([sum(t.response_mask) for t in played]),
@@ -97,6 +98,11 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
         "solver/reward_without_cards": _mean(arms["none"]),
     }
     return metrics | {f"solver/pass_rate_bin_{i}": histogram.get(i, 0) for i in range(5)}
+
+
+def _drops(role: str, causes: Sequence[str]) -> dict[str, int]:
+    counted = Counter(cause.partition(":")[0] for cause in causes)
+    return {f"{role}/dropped/{cause}": counted[cause] for cause in DROP_CAUSES}
 
 
 def _arm(trajectory: Trajectory) -> str:

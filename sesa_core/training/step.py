@@ -6,7 +6,7 @@ bank; it reads one frozen snapshot and returns evidence.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean
+from statistics import fmean, pstdev
 from time import perf_counter
 
 from sesa_core.rewards import proposer_reward
@@ -135,7 +135,9 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
         rows, counts = build_rows(scored[role], normalise_by_std=game.config.grpo.normalise_by_std)
         scores |= scores_of(scored[role], rows)
         metrics |= {f"{role}/{key}": value for key, value in counts.as_metrics().items()}
-        metrics[f"{role}/reward"] = fmean(r.reward for r in scored[role]) if scored[role] else 0.0
+        earned = [r.reward for r in scored[role]]
+        metrics[f"{role}/reward"] = fmean(earned) if earned else 0.0
+        metrics[f"{role}/reward_std"] = pstdev(earned) if earned else 0.0
         if not rows or (role is Role.PROPOSER and game.config.selfplay.freeze_proposer):
             continue
         clock.enter(f"update {role}")

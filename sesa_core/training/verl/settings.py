@@ -99,6 +99,7 @@ def _actor(config: RunConfig, rows: int) -> dict[str, object]:
         "kl_loss_type": "low_var_kl",
         "entropy_coeff": config.grpo.entropy_coef,
         "loss_agg_mode": config.grpo.loss_aggregation,
+        **_loss_scale(config),
         "grad_clip": config.optim.max_grad_norm,
         "+checkpoint.save_lora_only": config.policy.lora.rank > 0,  # the frozen model is where it was
         "optim.lr": config.optim.lr,
@@ -107,6 +108,13 @@ def _actor(config: RunConfig, rows: int) -> dict[str, object]:
         "optim.total_training_steps": UNBOUNDED_STEPS,
         **_precision(config),
     }
+
+
+def _loss_scale(config: RunConfig) -> dict[str, object]:
+    """The constant of `seq-mean-token-sum-norm`; without one verl divides by the longest response of each micro-batch."""
+    if config.grpo.loss_aggregation != "seq-mean-token-sum-norm":
+        return {}
+    return {"loss_scale_factor": config.grpo.loss_scale or config.rollout.max_context}
 
 
 def _reference(config: RunConfig) -> dict[str, object]:

@@ -21,6 +21,8 @@ from tests.judge_support import completion, judge_at, serving
 
 TARGET = Target("t1", "franc", 1, relation="currency")
 EVIDENCE = (Passage("1", "Chad economy", "currency: franc."),)
+OTHER_SECTION = (Passage("2", "Chad culture", "anthem: La Tchadienne."),)
+OTHER_VALUE = (Passage("3", "Chad economy", "currency: dinar."),)
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,10 @@ class Answer:
     splits: frozenset[str] = frozenset({"train"})
 
 
-def candidate(evidence=EVIDENCE) -> Candidate:
+def candidate(evidence=EVIDENCE, others=()) -> Candidate:
     turns = (Turn(TurnKind.SEARCH, "q", evidence), Turn(TurnKind.QUESTION, "What is the currency of Chad?"))
     run = Trajectory(Role.PROPOSER, "t1", 0, "", (1,), (2,), (1,), (0.0,), turns, Ending.FINISHED)
-    return Candidate("What is the currency of Chad?", TARGET, run)
+    return Candidate("What is the currency of Chad?", TARGET, run, [c.trajectory for c in others])
 
 
 def verdict(answer: Answer | None, evidence=EVIDENCE) -> Rejection | None:
@@ -74,24 +76,63 @@ def test_in_the_embedded_world_no_test_country_with_the_same_value_is_asked_abou
     assert WorldVerifier(partial(resolve, world)).verify(asked, 1, stream(0)) == [None, Rejection.FOREIGN_SPLIT]
 
 
-def answerer(with_evidence: str, without: str):
+def answerer(with_evidence: str, without: str, **settings):
     def script(prompt: str, seed: int) -> str:
         return f"<answer>{with_evidence if 'currency: franc' in prompt else without}</answer>"
 
-    return PolicyVerifier(replace(table(script), greedy=True, max_searches=0), noise_passages=4)
+    return PolicyVerifier(replace(table(script), greedy=True, max_searches=0), noise_passages=4, **settings)
 
 
 def test_the_answerer_must_need_the_evidence():
     other = candidate((Passage("9", "Mali economy", "currency: none."), Passage("8", "Togo", "its franc")))
-    assert answerer("franc", "dinar").verify([candidate(), other], 1, stream(0))[0] is None
+    assert answerer("franc", "dinar").verify([candidate(others=[other]), other], 1, stream(0))[0] is None
     assert answerer("franc", "franc").verify([candidate()], 1, stream(0)) == [Rejection.TOO_EASY]
     assert answerer("dinar", "dinar").verify([candidate()], 1, stream(0)) == [Rejection.WRONG_ANSWER]
 
 
-def test_noise_never_holds_the_target():
-    other = candidate((Passage("9", "Mali economy", "gold."), Passage("8", "Togo", "its franc")))
-    shown = with_noise(candidate(), [candidate(), other], 4, stream(0))
-    assert {p.passage_id for p in shown} == {"1", "9"}
+def test_without_the_closed_book_nobody_is_asked_what_it_knows_by_heart():
+    verifier = answerer("franc", "franc", closed_book=False)
+    assert verifier.verify([candidate(), candidate(OTHER_VALUE)], 1, stream(0)) == [None, None]
+    assert len(verifier.table.engine.sampled) == 2
+    assert answerer("dinar", "franc", closed_book=False).verify([candidate()], 1, stream(0)) == [Rejection.WRONG_ANSWER]
+
+
+def test_noise_never_holds_the_target_under_any_of_its_names():
+    texts = {"8": "its franc", "7": "paid in CFA", "6": "the Ｆｒａｎｃ", "9": "gold.", "5": "its francs"}
+    other = candidate(tuple(Passage(i, "Togo", text) for i, text in texts.items()))
+    asked = replace(candidate(others=[other]), target=replace(TARGET, aliases=("CFA",)))
+    assert {p.passage_id for p in with_noise(asked, 4, stream(0))} == {"1", "9", "5"}
+
+
+def test_of_more_noise_than_is_wanted_some_is_drawn_and_the_evidence_is_always_there():
+    other = candidate(tuple(Passage(str(i), "Mali", "gold.") for i in range(10, 30)))
+    shown = [{p.passage_id for p in with_noise(candidate(others=[other]), 4, stream(seed))} for seed in range(20)]
+    assert all(len(ids) == 5 and "1" in ids for ids in shown)
+    assert len(set.union(*shown)) > 15, "not always the same four"
+    assert with_noise(candidate(others=[other]), 0, stream(0)) == EVIDENCE
+    first = {with_noise(candidate(others=[other]), 4, stream(seed))[0].passage_id == "1" for seed in range(20)}
+    assert first == {True, False}, "the evidence has no fixed place"
+
+
+def test_noise_comes_of_every_other_rollout_of_the_batch_also_of_rejected_ones():
+    """The second target's question is never written; what its rollout was shown is real all the same."""
+
+    class Keeps:
+        def verify(self, candidates, step, rng):
+            self.asked = candidates
+            return [None] * len(candidates)
+
+    def script(prompt: str, seed: int) -> str:
+        if "economy. currency: franc" not in prompt:
+            return "<search>Chad economy</search>"
+        return "<answer>none</answer>" if "dinar" in prompt else "<question>What is the currency of Chad?</question>"
+
+    keeps = Keeps()
+    proposals = propose([TARGET, Target("t2", "dinar", 1, relation="currency")], 1, table(script), step=1)
+    validate(proposals, ValidationSettings(), keeps, [], frozenset(), 1, stream(0))
+    (asked,) = keeps.asked
+    assert asked.trajectory is proposals[0].trajectory
+    assert list(asked.others) == [proposals[1].trajectory] and proposals[1].trajectory.evidence == EVIDENCE
 
 
 def proposer_script(prompt: str, seed: int) -> str:
@@ -119,12 +160,10 @@ def test_an_outage_of_the_verifier_drops_and_never_rejects():
 
 # -- the judge as the answerer
 
-OTHER_SECTION = (Passage("2", "Chad culture", "anthem: La Tchadienne."),)
-OTHER_VALUE = (Passage("3", "Chad economy", "currency: dinar."),)
 
-
-def by_judge(url: str, *candidates: Candidate, noise: int = 4, concurrency: int = 8):
-    return JudgeVerifier(judge_at(url), noise, concurrency).verify(candidates, 1, stream(0))
+def by_judge(url: str, *candidates: Candidate, noise: int = 4, concurrency: int = 8, closed_book: bool = True):
+    each = [replace(c, others=[o.trajectory for o in candidates if o is not c]) for c in candidates]
+    return JudgeVerifier(judge_at(url), noise, concurrency, closed_book).verify(each, 1, stream(0))
 
 
 def test_the_judge_answers_from_the_evidence_or_rejects():
@@ -163,7 +202,8 @@ def test_what_the_judge_answers_without_evidence_is_too_easy():
     judge = Asked(lambda question, titles: '{"answer": "Franc", "no_answer": ""}')
     with serving(judge.app) as url:
         assert by_judge(url, candidate()) == [Rejection.TOO_EASY]
-    assert judge.shown == [["Chad economy"], []]
+        assert by_judge(url, candidate(), closed_book=False) == [None]
+    assert judge.shown == [["Chad economy"], [], ["Chad economy"]]
 
 
 def test_the_evidence_stands_among_noise_and_only_right_answers_are_asked_twice():

@@ -172,7 +172,7 @@ def test_a_bf16_policy_plays_and_learns_in_bf16(policy_path, tmp_path):
     assert 0 < float(moved.max()) < 1e-4
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean"])
+@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
 def test_how_rows_are_cut_into_micro_batches_does_not_matter(policy_path, tmp_path, aggregation):
     results = []
     for micro in (1, 4, 10):  # 10 rows: no filler, two fillers, one micro-batch
