@@ -1,41 +1,37 @@
 """From settings to working parts: the only place that knows which class stands behind a setting.
 
-Each function builds one part and hands it back; nothing is kept here but the world and the embedder, read once. Invariant: a setting
-that cannot work is refused by `check`, before a run has a folder. Imports stand inside the functions, so that a command pays
-for what it uses.
+Each function builds one part and hands it back; nothing is kept here but the embedder, read once. What comes of the world stands
+in `flows/worlds.py`. Invariant: a setting that cannot work is refused by `check`, before a run has a folder. Imports stand inside
+the functions, so that a command pays for what it uses.
 """
 
 import asyncio
 import json
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+from flows.worlds import build_search, build_world, check_world, resolver, world_parts
 from sesa_core.config import environment
-from sesa_core.config.models import EvaluationSettings, RunConfig
-from sesa_core.errors import ConfigError, JudgeRejected, MissingRun, ServiceError, WorldError
+from sesa_core.config.models import RunConfig
+from sesa_core.errors import ConfigError, JudgeRejected, MissingRun, ServiceError
 from sesa_core.training.run_folder import RunFolder, hold
 
 if TYPE_CHECKING:
     from sesa_core.bank.store import BankStore
     from sesa_core.cards.schema import SkillCard
     from sesa_core.embed.base import Embedder
-    from sesa_core.evaluation.runner import EvaluationQuestion
     from sesa_core.judge.base import Judge, JudgeStatus
     from sesa_core.judge.client import OpenAIJudge
     from sesa_core.report.terminal import Display
     from sesa_core.rollout.loop import Table
     from sesa_core.rollout.transcript import Transcript
     from sesa_core.rollout.verify import Verifier
-    from sesa_core.search.base import SearchBackend
-    from sesa_core.search.lance import LanceSearch
     from sesa_core.training.host import Host
-    from sesa_core.training.selfplay import SelfPlayState
-    from sesa_core.world.load import World
+    from sesa_core.world.base import TrainingWorld
     from tasks.live_run import LiveRun
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -55,7 +51,7 @@ def check(config: RunConfig) -> None:
     require_fit(build_transcript(config), config, positions_of(resolve_policy_path(config.policy.path)))
     first_cards(config)
     refuse_bank_of_another_run(config)
-    evaluation_questions(build_world(config), config.evaluation)
+    check_world(config)
     if needs_judge(config):
         with open_judge(config) as judge:
             check_judge(judge)
@@ -64,37 +60,6 @@ def check(config: RunConfig) -> None:
 def needs_judge(config: RunConfig) -> bool:
     """Whether a run calls its judge at all: to distil failures, or to verify questions."""
     return config.distill.enabled or config.validation.verifier == "judge"
-
-
-def build_world(config: RunConfig) -> "World":
-    """Raises ConfigError for a `world.path` that holds no world, WorldError if the shipped files are damaged."""
-    if not config.world.path:
-        return _world(None)
-    try:
-        return _world(Path(config.world.path).resolve())
-    except WorldError as error:
-        raise ConfigError("world.path", config.world.path, f"give a folder built by `sesa world build`, or none: {error}") from error
-
-
-@lru_cache(maxsize=1)
-def _world(path: Path | None) -> "World":
-    """Read once: a run that is about to start asks for it when its settings are tried out, and again when it is opened."""
-    from sesa_core.world.load import load_world
-
-    return load_world(path)
-
-
-def build_search(config: RunConfig, world: "World") -> "SearchBackend":
-    """The backend that the settings name, over the world's passages."""
-    return {"lance": _lance_search}[config.search.backend](config, world)
-
-
-def _lance_search(config: RunConfig, world: "World") -> "LanceSearch":
-    """The index is built once per world and shared by all runs."""
-    from sesa_core.search.lance import LanceSearch, build_index
-
-    folder = Path(config.search.index_path or Path(config.runs_dir) / ".search") / world.fingerprint
-    return LanceSearch(build_index(folder, world.documents))
 
 
 def build_embedder(config: RunConfig) -> "Embedder":
@@ -117,59 +82,18 @@ def build_transcript(config: RunConfig) -> "Transcript":
     return Transcript(tokenizer, config.rollout.profile, config.rollout.max_searches)
 
 
-def build_verifier(config: RunConfig, world: "World", solver_table: "Table", judge: "Judge | None") -> "Verifier":
+def build_verifier(config: RunConfig, world: "TrainingWorld", solver_table: "Table", judge: "Judge | None") -> "Verifier":
     from dataclasses import replace
 
     from sesa_core.rollout.verify import JudgeVerifier, PolicyVerifier, WorldVerifier
-    from sesa_core.world.questions import resolve
 
     if config.validation.verifier == "world":
-        return WorldVerifier(partial(resolve, world))
+        return WorldVerifier(resolver(config, world))
     if config.validation.verifier == "judge":
         return JudgeVerifier(judge, config.validation.noise_passages, config.judge.concurrency, config.validation.closed_book)
     return PolicyVerifier(
         replace(solver_table, greedy=True, max_searches=0), config.validation.noise_passages, config.validation.closed_book
     )
-
-
-def fresh_state(config: RunConfig, world: "World") -> "SelfPlayState":
-    from sesa_core.rollout.pool import ProblemPool
-    from sesa_core.rollout.targets import TargetSampler
-    from sesa_core.training.selfplay import SelfPlayState
-    from sesa_core.world.targets import targets
-
-    wanted = [t for t in targets(world, "train") if t.hops in config.targets.hops]
-    return SelfPlayState(TargetSampler(wanted, config.targets.sampling), ProblemPool(config.validation.pool_reset_steps))
-
-
-def evaluation_questions(world: "World", settings: EvaluationSettings) -> list["EvaluationQuestion"]:
-    from sesa_core.evaluation.runner import EvaluationQuestion
-    from sesa_core.world.sampling import evaluation_questions
-
-    return [
-        EvaluationQuestion(
-            question_id=f"{settings.split}-{number:05d}",
-            question=q.text,
-            reference_answers=(q.answer, *q.resolution.aliases),
-            hops=q.resolution.hops,
-            kind="held_out" if q.held_out else "shown",
-        )
-        for number, q in enumerate(evaluation_questions(world, settings.split, settings.questions))
-    ]
-
-
-def held_out_questions(world: "World", config: RunConfig) -> frozenset[str]:
-    """Normalised evaluation questions of both splits: what no proposer may ask and no card may quote."""
-    from sesa_core.text.normalize import normalize
-    from sesa_core.world.sampling import evaluation_questions_up_to
-
-    count = config.evaluation.questions
-    return frozenset(normalize(q.text) for split in ("dev", "test") for q in evaluation_questions_up_to(world, split, count))
-
-
-def entity_names(world: "World") -> tuple[str, ...]:
-    """Every name of the world, as written: what a card must not contain if its question does."""
-    return (*world.countries, *world.entities_by_name)
 
 
 def first_cards(config: RunConfig) -> list["SkillCard"]:
@@ -265,17 +189,11 @@ def build_live_run(
     """All parts of a run, put together."""
     from sesa_core.rollout.loop import Table
     from sesa_core.types import Role
-    from tasks.live_run import LiveRun, WorldParts
+    from tasks.live_run import LiveRun
 
     world = build_world(config)
     engine = host.engine(Role.SOLVER)
     table = Table(engine, build_transcript(config), build_search(config, world), config.search.top_k, config.rollout, config.seed)
-    parts = WorldParts(
-        fresh_state=partial(fresh_state, config, world),
-        questions=tuple(evaluation_questions(world, config.evaluation)),
-        held_out=held_out_questions(world, config),
-        names=entity_names(world),
-    )
     return LiveRun(
         folder=folder,
         config=config,
@@ -284,7 +202,7 @@ def build_live_run(
         host=host,
         solver_table=table,
         verifier=build_verifier(config, world, table, judge),
-        world=parts,
+        world=world_parts(config, world),
         judge=judge,
         display=display,
     )
@@ -371,25 +289,3 @@ def export_policies(folder: RunFolder, config: RunConfig, at: int | None, out: P
         for role in Role:
             host.engine(role).save_hf(written[role.value])
     return segment, written
-
-
-def rebuild_world(out: Path, wordnet: Path | None, log: Callable[[str], None]) -> dict[str, Any]:
-    """The world's files from their sources; which answers can be found is asked of the search that runs will use."""
-    from sesa_core.search.lance import LanceSearch, build_index
-    from sesa_core.world.build import WORDNET, build_world
-
-    with tempfile.TemporaryDirectory() as folder:
-
-        def indexer(passages: Sequence) -> Callable[[Sequence[str]], list[list]]:
-            return partial(LanceSearch(build_index(Path(folder) / "index", passages)).search, top_k=1)
-
-        return build_world(out, indexer, wordnet or WORDNET, log=log)
-
-
-def train_warm_start(out: Path, steps: int | None, seed: int, log: Callable[[str], None]) -> None:
-    """The recipe of the shipped tiny policy, over the shipped world."""
-    from sesa_core.training.warmstart import WarmStartSettings, warm_start
-    from sesa_core.world.load import load_world
-
-    chosen = {"steps": steps} if steps else {}
-    warm_start(out, load_world(), WarmStartSettings(seed=seed, **chosen), log)

@@ -85,10 +85,11 @@ def check_disk(config: RunConfig) -> str:
 
 
 def check_world(config: RunConfig) -> str:
-    from flows.composition import build_world
+    """It is read as a whole, and has what the settings want of it."""
+    from flows.worlds import build_world, check_world
 
-    world = build_world(config)
-    return f"{len(world.documents)} passages, {len(world.entities)} entities, {len(world.countries)} countries"
+    check_world(config)
+    return build_world(config).summary()
 
 
 def check_policy(config: RunConfig) -> str:
@@ -111,10 +112,10 @@ def check_policy(config: RunConfig) -> str:
 
 
 def check_search(config: RunConfig) -> str:
-    from flows.composition import build_search, build_world
+    from flows.worlds import build_search, build_world
 
     world = build_world(config)
-    title = world.documents[0].title
+    title = next(iter(world.documents)).title
     found = build_search(config, world).search([title], config.search.top_k)[0]
     if not found:
         raise SesaError(f"the index does not find the passage {title!r}; delete the index folder, it is built again")

@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from flows.composition import check
+from flows.worlds import pinned
 from sesa_core.config.load import load_config
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import MissingRun
@@ -38,10 +39,11 @@ class TrainForm(BaseModel):
         return load_config(self.preset, self.config_file, self.overrides, _given(values))
 
     def create(self) -> RunFolder:
-        """A new run, whose settings have been tried out. Raises `UserError`, or `ServiceError` for a judge that does not answer."""
+        """A new run, whose settings have been tried out and say what its world holds. Raises `UserError`, or `ServiceError` for a
+        judge that does not answer."""
         config = self.config()
         check(config)
-        return create_run(config, self.name)
+        return create_run(pinned(config), self.name)
 
     def claim(self, fallback: str) -> RunFolder:
         """The folder of the named run if there is one, else a new one. `fallback` is the name of a run that was given none."""

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from flows.composition import build_world, entity_names, held_out_questions, open_bank, open_judge
+from flows.composition import open_bank, open_judge
+from flows.worlds import build_world, held_out_questions
 from sesa_core.bank.boundary import commit_judged, recover
 from sesa_core.bank.segment import BoundaryReport, JudgeCommit
 from sesa_core.bank.tables import DEAD, PENDING
@@ -130,7 +131,7 @@ def _commit(
         failed_attempts=store.count_attempts(ids),
         bank=config.bank,
         queue=config.queue,
-        lexicon=entity_names(world),
+        lexicon=world.names,
         evaluation_questions=held_out_questions(world, config),
         by=by or store.owner,
         why=why,

@@ -21,7 +21,7 @@ def build(
     Example: sesa world build --out my-world, then: sesa run --set world.path=my-world
     """
     from flows.commands.printing import print_json
-    from flows.composition import rebuild_world
+    from flows.worlds import rebuild_world
 
     manifest = rebuild_world(out, wordnet, lambda line: typer.echo(line, err=True))
     if as_json:
@@ -39,7 +39,7 @@ def warmstart(
 
     Example: sesa warmstart --out my-policy, then: sesa run --set policy.path=my-policy
     """
-    from flows.composition import train_warm_start
+    from flows.worlds import train_warm_start
 
     train_warm_start(out, steps, seed, lambda line: typer.echo(line, err=True))
     typer.echo(f"the policy lies in {out}; use it with --set policy.path={out}")

@@ -14,8 +14,17 @@ from sesa_core.config.section import Section
 class WorldSettings(Section):
     """Where questions, targets and passages come from."""
 
-    kind: Literal["embedded"] = Field("embedded", description="the world of real facts that ships with SESA")
-    path: str | None = Field(None, description="a folder built by `sesa world build`; empty: the shipped files")
+    kind: Literal["embedded", "files"] = Field(
+        "embedded", description="embedded: the world of real facts that ships with SESA; files: a corpus, targets and questions of your own"
+    )
+    path: str | None = Field(
+        None,
+        description="embedded: a folder built by `sesa world build`, empty: the shipped files; "
+        "files: a folder with corpus.jsonl, targets.jsonl and questions.jsonl",
+    )
+    fingerprint: str | None = Field(
+        None, description="what the world must hold, written down when a run begins; empty: whatever it holds then"
+    )
 
 
 class TargetSettings(Section):

@@ -20,12 +20,12 @@ from sesa_core.types import Ending, Role, Trajectory
 
 @dataclass(frozen=True)
 class EvaluationQuestion:
-    """`kind` is a label by which accuracy is also reported, e.g. "held_out"."""
+    """`kind` is a label by which accuracy is also reported, e.g. "held_out"; `hops` is None where nobody counted them."""
 
     question_id: str
     question: str
     reference_answers: tuple[str, ...]
-    hops: int
+    hops: int | None
     kind: str = ""
 
 
@@ -147,7 +147,7 @@ def _arm_result(
         greedy=_mean(outcomes),
         greedy_interval=wilson_interval(sum(counted), len(counted)),
         sampled=_mean(per_question) if samples else None,
-        by_hops=_grouped(outcomes, [str(q.hops) for q in questions]),
+        by_hops=_grouped(outcomes, [str(q.hops or "") for q in questions]),
         by_kind=_grouped(outcomes, [q.kind for q in questions]),
         cards_per_question=sum(map(len, cards)) / max(1, len(cards)),
         dropped=sum(t.ending is Ending.DROPPED for t in (*greedy, *sampled)),

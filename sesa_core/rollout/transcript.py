@@ -55,9 +55,10 @@ class Transcript:
         return [*self._system(self._neutral(cards_block.rstrip())), {"role": "user", "content": text}]
 
     def proposer_messages(self, target: Target) -> list[dict[str, str]]:
-        text = self.profile.proposer.format(
-            relation=self._line(target.relation), target=self._line(target.answer), hops=target.hops, results=self.profile.results
-        )
+        """A target of no relation is named by its answer alone."""
+        answer, relation = self._line(target.answer), self._line(target.relation)
+        labelled = f"{relation}: {answer}" if relation else answer
+        text = self.profile.proposer.format(target=answer, labelled_target=labelled, hops=target.hops, results=self.profile.results)
         return [*self._system(), {"role": "user", "content": text}]
 
     def verify_messages(self, question: str, passages: Sequence[Passage]) -> list[dict[str, str]]:

@@ -15,8 +15,9 @@ import re
 import shutil
 import threading
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import TimeoutError as FutureTimeout
+from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
@@ -29,6 +30,8 @@ from sesa_core.errors import SearchUnavailable
 from sesa_core.types import Passage
 
 TABLE = "passages"
+_SCHEMA = pa.schema([(name, pa.string()) for name in ("passage_id", "title", "text", "keys")])
+_BATCH_ROWS = 4096
 TITLE_BOOST = 1.2
 EXACT_TITLE_BONUS = 1.25
 _CANDIDATES = 24  # BM25 candidates that the rerank looks at
@@ -53,15 +56,8 @@ def build_index(folder: Path, passages: Iterable[Indexable]) -> Path:
     aside = folder.with_name(f".{folder.name}.{os.getpid()}.building")
     shutil.rmtree(aside, ignore_errors=True)
     aside.parent.mkdir(parents=True, exist_ok=True)
-    rows = list(passages)
-    columns = {
-        "passage_id": [p.passage_id for p in rows],
-        "title": [p.title for p in rows],
-        "text": [p.text for p in rows],
-        "keys": [p.keys for p in rows],
-    }
     try:
-        table = lancedb.connect(aside).create_table(TABLE, pa.table(columns))
+        table = lancedb.connect(aside).create_table(TABLE, pa.RecordBatchReader.from_batches(_SCHEMA, _batches(passages)))
         for column in ("title", "keys"):
             table.create_index(column, config=FTS(stem=False, remove_stop_words=False))
         aside.rename(folder)
@@ -70,6 +66,13 @@ def build_index(folder: Path, passages: Iterable[Indexable]) -> Path:
         if not folder.exists():  # else another process was faster, which is fine
             raise SearchUnavailable(f"the search index in {folder} could not be built: {error}") from error
     return folder
+
+
+def _batches(passages: Iterable[Indexable]) -> Iterator[pa.RecordBatch]:
+    """A corpus need not fit into memory."""
+    left = iter(passages)
+    while rows := list(islice(left, _BATCH_ROWS)):
+        yield pa.RecordBatch.from_pylist([{name: getattr(row, name) for name in _SCHEMA.names} for row in rows], _SCHEMA)
 
 
 class LanceSearch:

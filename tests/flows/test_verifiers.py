@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from flows.composition import build_verifier, build_world, open_judge
+from flows.composition import build_verifier, open_judge
+from flows.worlds import build_world
 from sesa_core.config.load import load_config
 from sesa_core.errors import JudgeUnavailable
 from sesa_core.rng import stream
