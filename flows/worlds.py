@@ -30,6 +30,7 @@ def check_world(config: RunConfig) -> None:
         resolver(config, world)
     fresh_state(config, world)
     evaluation_questions(world, config.evaluation)
+    world.check()
 
 
 def build_world(config: RunConfig) -> "TrainingWorld":
@@ -40,7 +41,7 @@ def build_world(config: RunConfig) -> "TrainingWorld":
     if settings.fingerprint not in (None, world.fingerprint):
         before, now = (set(text.split(".")) for text in (settings.fingerprint, world.fingerprint))
         changed = ", ".join(sorted({part.partition("-")[0] for part in before ^ now}))
-        hint = f"it is {world.fingerprint} now ({changed} changed): put that back, or start a new run with world.fingerprint=null"
+        hint = f"it is {world.fingerprint} now ({changed} changed): put that back; world.fingerprint=null takes it as it is"
         raise ConfigError("world.fingerprint", settings.fingerprint, hint)
     return world
 

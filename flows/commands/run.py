@@ -30,6 +30,9 @@ def run(
     """Train: self-play, distillation and evaluation, until the last segment is done. Ctrl-C stops after the current step.
 
     Example: sesa run --name first --set selfplay.segments=5 --set seed=3
+
+    Over a corpus of your own: sesa run --set world.kind=files --set world.path=FOLDER --set validation.verifier=solver (what the
+    folder holds stands in the README).
     """
     from flows.form import TrainForm
     from sesa_core.errors import ConfigError

@@ -9,6 +9,8 @@ def doctor(preset: Preset = None, config: ConfigFile = None, overrides: Override
     """Check what is installed, and whether model, search, bank and judge answer. Exits with 1 if something needed is missing.
 
     Example: sesa doctor --set judge.base_url=http://127.0.0.1:8000/v1
+
+    With the settings of a run over your own corpus it reads all of the corpus, targets and questions, and builds the index.
     """
     from dataclasses import asdict
 

@@ -31,7 +31,7 @@ from sesa_core.types import Passage
 
 TABLE = "passages"
 _SCHEMA = pa.schema([(name, pa.string()) for name in ("passage_id", "title", "text", "keys")])
-_BATCH_ROWS = 4096
+_BATCH_ROWS = 65_536  # each becomes a fragment of the table
 TITLE_BOOST = 1.2
 EXACT_TITLE_BONUS = 1.25
 _CANDIDATES = 24  # BM25 candidates that the rerank looks at
@@ -57,22 +57,25 @@ def build_index(folder: Path, passages: Iterable[Indexable]) -> Path:
     shutil.rmtree(aside, ignore_errors=True)
     aside.parent.mkdir(parents=True, exist_ok=True)
     try:
-        table = lancedb.connect(aside).create_table(TABLE, pa.RecordBatchReader.from_batches(_SCHEMA, _batches(passages)))
+        table = lancedb.connect(aside).create_table(TABLE, schema=_SCHEMA)
+        for rows in _batches(passages):
+            table.add(rows)
         for column in ("title", "keys"):
             table.create_index(column, config=FTS(stem=False, remove_stop_words=False))
         aside.rename(folder)
     except _FAILURES as error:
-        shutil.rmtree(aside, ignore_errors=True)
         if not folder.exists():  # else another process was faster, which is fine
             raise SearchUnavailable(f"the search index in {folder} could not be built: {error}") from error
+    finally:
+        shutil.rmtree(aside, ignore_errors=True)
     return folder
 
 
-def _batches(passages: Iterable[Indexable]) -> Iterator[pa.RecordBatch]:
-    """A corpus need not fit into memory."""
+def _batches(passages: Iterable[Indexable]) -> Iterator[pa.Table]:
+    """A corpus need not fit into memory. Read here and not by LanceDB, so that what a corpus raises comes through as it is."""
     left = iter(passages)
     while rows := list(islice(left, _BATCH_ROWS)):
-        yield pa.RecordBatch.from_pylist([{name: getattr(row, name) for name in _SCHEMA.names} for row in rows], _SCHEMA)
+        yield pa.table({name: [getattr(row, name) for row in rows] for name in _SCHEMA.names}, schema=_SCHEMA)
 
 
 class LanceSearch:

@@ -52,6 +52,10 @@ class TrainingWorld(Protocol):
         """What a question asks, None of a question that is none of this world's; None for a world that cannot tell."""
         ...
 
+    def check(self) -> None:
+        """Look through all of it, once before a run begins. Raises ConfigError for the first thing that is wrong."""
+        ...
+
     def summary(self) -> str:
         """What it holds, in numbers."""
         ...

@@ -43,7 +43,7 @@ def passage_of(row: Mapping[str, Any]) -> Document | Fault:
 
 
 def target_of(row: Mapping[str, Any]) -> Target | Fault:
-    """A target's id tells its relation, its answer as `normalize` gives it, and its hops."""
+    """A target's id tells its relation, its answer as `normalize` gives it (which has no slash), and its hops."""
     answer, aliases, hops, relation = row.get("answer"), row.get("aliases"), row.get("hops"), row.get("relation", "")
     if not says_something(answer):
         return Fault(shown(row), "it needs an `answer`, a text with a letter or a digit")
@@ -58,7 +58,8 @@ def target_of(row: Mapping[str, Any]) -> Target | Fault:
     if not isinstance(relation, str):
         return Fault(relation, "`relation` is a text, or left out")
     others, relation = tuple(alias.strip() for alias in aliases), relation.strip()
-    return Target(f"{relation}:{normalize(answer)}:{hops}", answer.strip(), hops, others, relation)
+    name = "/".join(filter(None, (relation, normalize(answer), str(hops))))
+    return Target(name, answer.strip(), hops, others, relation)
 
 
 def question_of(row: Mapping[str, Any]) -> SplitQuestion | Fault:

@@ -1,7 +1,7 @@
 """A world of a person's own: `corpus.jsonl`, `targets.jsonl` and `questions.jsonl` in one folder.
 
 Owns what these files may hold; the formats are Search-R1's for passages and verl's, or a shorter one, for questions. Invariants:
-a world that was opened has no wrong row; the corpus is never in memory as a whole. Edge case: a corpus that is changed while its
+a world that was checked has no wrong row; the corpus is never in memory as a whole. Edge case: a corpus that is changed while its
 index is being built is refused, so that no index holds other passages than its name says.
 """
 
@@ -9,6 +9,7 @@ import hashlib
 from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -31,19 +32,22 @@ _HASH_DIGITS = 12
 
 
 class Corpus:
-    """The passages of a file, read anew at each iteration; `count` of them."""
+    """The passages of a file, read anew at each iteration."""
 
     def __init__(self, file: Path) -> None:
-        """Reads the file once. Raises ConfigError for the first row that is wrong, and for a file without a row."""
         self.file, self._stamp = file, _stamp(file)
-        faults, lines, digests = Faults(file), array("Q"), array("Q")
-        for line, passage in parsed(file, passage_of, faults):
+
+    @cached_property
+    def count(self) -> int:
+        """Counted, and each row checked, when first asked for. Raises ConfigError for the first row that is wrong, or if there is none."""
+        faults, lines, digests = Faults(self.file), array("Q"), array("Q")
+        for line, passage in parsed(self.file, passage_of, faults):
             lines.append(line)
             digests.append(int.from_bytes(hashlib.blake2b(passage.passage_id.encode(), digest_size=8).digest()))
-        for line, fault in _repeated(file, lines, digests):
+        for line, fault in _repeated(self.file, lines, digests):
             faults.add(line, fault)
-        self.count = len(lines)
-        _refuse(faults, self.count)
+        _refuse(faults, len(lines))
+        return len(lines)
 
     def __iter__(self) -> Iterator[Document]:
         faults = Faults(self.file)
@@ -78,7 +82,7 @@ class FilesWorld:
     names: tuple[str, ...] = ()  # not the targets': a list that lacks most names would keep a card's check from looking for others
 
     def __init__(self, folder: Path) -> None:
-        """Reads and checks all three files. Raises ConfigError with the file, the line and the remedy."""
+        """Reads targets and questions, and hashes the corpus. Raises ConfigError with the file, the line and the remedy."""
         self.folder = folder
         _require_files(folder)
         self._targets = read_targets(folder / TARGETS_FILE)
@@ -87,6 +91,10 @@ class FilesWorld:
         hashes = {name: _content_hash(folder / name) for name in FILES}
         self.index_name = hashes[CORPUS_FILE]
         self.fingerprint = ".".join(f"{name.partition('.')[0]}-{digest}" for name, digest in hashes.items())
+
+    def check(self) -> None:
+        """The corpus too: a pass over all of it, which a run that goes on with the same bytes is spared. Raises ConfigError."""
+        _ = self.documents.count
 
     def summary(self) -> str:
         return f"{self.documents.count} passages, {len(self._targets)} targets, {len(self._questions)} questions"

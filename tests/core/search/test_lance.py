@@ -3,12 +3,14 @@
 import pickle
 import shutil
 import threading
+from collections.abc import Iterator
 
 import pytest
 
-from sesa_core.errors import SearchUnavailable
+from sesa_core.errors import ConfigError, SearchUnavailable
 from sesa_core.search.lance import LanceSearch, build_index
 from sesa_core.world.load import load_world
+from sesa_core.world.passages import Document
 from sesa_core.world.schema import KINDS, SECTIONS
 
 WORLD = load_world()
@@ -103,6 +105,24 @@ def test_a_killed_build_leaves_nothing_that_looks_finished(tmp_path):
     (aside / "half").write_text("torn")
     folder = build_index(tmp_path / "index", WORLD.documents[:50])
     assert LanceSearch(folder).search([WORLD.documents[0].title], 1)[0]
+
+
+def test_passages_may_come_as_a_stream_longer_than_a_batch(tmp_path, monkeypatch):
+    monkeypatch.setattr("sesa_core.search.lance._BATCH_ROWS", 100)
+    folder = build_index(tmp_path / "index", iter(WORLD.documents[:250]))
+    for document in (WORLD.documents[0], WORLD.documents[249]):
+        assert LanceSearch(folder).search([document.title], 1)[0][0].title == document.title
+    assert len(list((folder / "passages.lance" / "data").iterdir())) == 3, "100, 100 and 50 passages"
+
+
+def test_what_a_stream_raises_comes_through_and_leaves_nothing(tmp_path):
+    def torn() -> Iterator[Document]:
+        yield WORLD.documents[0]
+        raise ConfigError("world.path", "mine", "the corpus was changed")
+
+    with pytest.raises(ConfigError, match="was changed"):
+        build_index(tmp_path / "index", torn())
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_missing_index_raises(tmp_path):

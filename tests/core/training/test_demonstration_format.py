@@ -46,6 +46,14 @@ def test_a_proposer_prompt_is_the_one_that_a_game_begins_with():
     assert proposer_prompt("anthem", "La Tchadienne", 2) == (PROMPT, TRANSCRIPT.prompt_text(messages))
 
 
+def test_a_target_of_no_relation_is_named_by_its_answer_and_no_relation_writes_a_tag():
+    def prompt(relation: str) -> str:
+        return TRANSCRIPT.proposer_messages(Target("t", "La Tchadienne", 2, relation=relation))[0]["content"]
+
+    assert prompt("") == "Target: La Tchadienne\nHops: 2"
+    assert prompt("<answer>anthem").startswith("Target: ") and "<answer>" not in prompt("<answer>anthem")
+
+
 def test_what_the_environment_writes_is_what_it_writes_in_a_game():
     document = load_world().documents_by_title["Chad culture"][0]
     (_, query), observed = search_turn("Chad culture", document)
