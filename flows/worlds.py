@@ -41,7 +41,7 @@ def build_world(config: RunConfig) -> "TrainingWorld":
     if settings.fingerprint not in (None, world.fingerprint):
         before, now = (set(text.split(".")) for text in (settings.fingerprint, world.fingerprint))
         changed = ", ".join(sorted({part.partition("-")[0] for part in before ^ now}))
-        hint = f"it is {world.fingerprint} now ({changed} changed): put that back; world.fingerprint=null takes it as it is"
+        hint = f"it is {world.fingerprint} now ({changed} changed): put that back; another run may take it with world.fingerprint=null"
         raise ConfigError("world.fingerprint", settings.fingerprint, hint)
     return world
 

@@ -73,7 +73,7 @@ def question_of(row: Mapping[str, Any]) -> SplitQuestion | Fault:
         return Fault(shown(row), "it needs `golden_answers` (or reward_model.ground_truth.target), a list of texts")
     usable = tuple(answer for answer in answers if says_something(answer))
     if not usable:
-        return Fault(shown(row), "none of its answers is a text with a letter or a digit: nothing could be right")
+        return Fault(shown(answers), "no answer is a text with a letter or a digit, so nothing could be right: leave the question out")
     if split not in ("", *SPLITS):
         return Fault(split, "`split` is dev or test, or left out for a question of both")
     if hops is not None and (not isinstance(hops, int) or isinstance(hops, bool) or hops < 1):
