@@ -96,8 +96,8 @@ def check_policy(config: RunConfig) -> str:
     """The weights load, and the generator that plays with them runs this kind of model."""
     from safetensors import SafetensorError
 
-    from sesa_core.policy.base import GenerationRequest, Sampling
     from sesa_core.policy.any_model import generator_for
+    from sesa_core.policy.base import GenerationRequest, Sampling
     from sesa_core.policy.loading import load_policy, load_tokenizer, resolve_policy_path
 
     path = resolve_policy_path(config.policy.path)

@@ -1,8 +1,8 @@
-"""Batched sampling for Llama and Qwen families: all live sequences advance together, one token per forward pass, joining and leaving as they please.
+"""Batched sampling for the Llama and Qwen families: live sequences advance together, one token per forward pass.
 
 Owns the schedule. Invariant: a completion depends on its request alone, whatever shares the batch (up to the last bits of
-floating-point sums). Sequences join as soon as a slot is free; a finished one keeps its keys and values, so the next turn
-of a dialogue and the other members of a group pay only for tokens that are new. Edge case: a prompt of which a
+floating-point sums). Sequences join as soon as a slot is free and leave when they end; a finished one keeps its keys and values,
+so the next turn of a dialogue and the other members of a group pay only for tokens that are new. Edge case: a prompt of which a
 slot that is being filled holds much waits one wave and copies it.
 """
 

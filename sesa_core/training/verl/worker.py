@@ -21,8 +21,8 @@ from verl.workers.rollout.base import BaseRollout
 from verl.workers.utils.padding import response_from_nested
 
 import sesa_core.training.verl.engine  # noqa: F401  (registers the CPU engine in whatever process runs a worker)
-from sesa_core.policy.base import Completion, GenerationRequest
 from sesa_core.policy.any_model import generator_for
+from sesa_core.policy.base import Completion, GenerationRequest
 from sesa_core.policy.loading import load_policy, load_tokenizer
 from sesa_core.policy.stopping import token_pieces
 
