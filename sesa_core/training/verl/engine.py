@@ -43,7 +43,7 @@ class CpuEngine(FSDPEngineWithLMHead):
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         _switch_dropout_off(module)
         module.get_output_embeddings().register_forward_pre_hook(self._pick_hidden)
-        self._shares = is_plain_decoder(module.config)
+        self._pairs_per_token = _pairs_per_token(module)
         if not self.engine_config.forward_only:
             return super()._build_fsdp_module(module)
         # A reference model would ask for offloading to pinned memory, which needs an accelerator: build it like a trainable one.
@@ -63,18 +63,19 @@ class CpuEngine(FSDPEngineWithLMHead):
         offsets, mask = micro_batch["input_ids"].offsets(), micro_batch["response_mask"]
         lengths, response_lengths = offsets.diff(), mask.offsets().diff()
         inputs["attention_mask"] = inputs["position_ids"] = None
-        if self._shares:
-            packing = pack(np.split(micro_batch["input_ids"].values().numpy(), offsets[1:-1].numpy()))
+        rows = np.split(micro_batch["input_ids"].values().numpy(), offsets[1:-1].numpy())
+        packing = pack(rows, self._pairs_per_token) if self._pairs_per_token else None
+        if packing is not None:
             inputs["input_ids"], inputs["position_ids"] = torch.from_numpy(packing.ids), torch.from_numpy(packing.positions)
             inputs["attention_mask"] = torch.from_numpy(packing.sees)[:, None]
             places = torch.from_numpy(np.concatenate(packing.places))
         else:
             width = inputs["input_ids"].shape[1]
             places = torch.cat([torch.arange(int(size)) + row * width for row, size in enumerate(lengths)])
-        rows = torch.repeat_interleave(torch.arange(len(lengths)), response_lengths)
-        within = torch.arange(len(rows)) - torch.repeat_interleave(mask.offsets()[:-1], response_lengths)
-        columns = (lengths - response_lengths)[rows] + within - 1
-        self._trained = (offsets[rows] + columns)[mask.values().bool()]  # in the rows as verl has them, one behind the other
+        row = torch.repeat_interleave(torch.arange(len(lengths)), response_lengths)
+        within = torch.arange(len(row)) - torch.repeat_interleave(mask.offsets()[:-1], response_lengths)
+        columns = (lengths - response_lengths)[row] + within - 1
+        self._trained = (offsets[row] + columns)[mask.values().bool()]  # in the rows as verl has them, one behind the other
         self._picked, self._which = places[self._trained].unique(return_inverse=True)
         return inputs, arguments
 
@@ -97,6 +98,18 @@ class CpuEngine(FSDPEngineWithLMHead):
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
             outputs["entropy"] = spread(-(log_probs.exp() * log_probs).sum(-1)[self._which])
         return outputs
+
+
+def _pairs_per_token(module: torch.nn.Module) -> float:
+    """How many pairs of tokens attention compares for the work of one token in a layer's matrices: P weights are P multiplications,
+    a pair is one along the keys and one along the values. 0 for a model whose attention does not take a mask as it stands."""
+    config = module.config
+    if not is_plain_decoder(config):
+        return 0.0
+    outside = {id(part.weight) for part in (module.get_input_embeddings(), module.get_output_embeddings())}
+    weights = sum(p.numel() for p in module.parameters() if id(p) not in outside)
+    head_size = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    return weights / (2 * config.num_hidden_layers * config.num_attention_heads * head_size)
 
 
 def _switch_dropout_off(module: torch.nn.Module) -> None:

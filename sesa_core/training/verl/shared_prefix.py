@@ -2,8 +2,8 @@
 
 Rollouts of a group have their prompt in common, often their first search and what it found too. Rows become trees, in which every
 shared beginning stands once; trees lie side by side in rows of nearly equal length. Invariant: a token sees exactly
-the tokens before it in its own row, at their own positions, so its logits are those of the row alone. Edge case: what shares less
-than `WORTH_SHARING` tokens is a tree of its own, since every token of a tree costs the others a column of the mask.
+the tokens before it in its own row, at their own positions, so its logits are those of the row alone. Edge case: a row that shares
+too little is a tree of its own, since every token of a tree is looked at by all others of it, seen or masked.
 """
 
 from collections.abc import Sequence
@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-WORTH_SHARING = 16  # tokens
 LONGEST_TREE = 1024  # tokens, unless a single row is longer: the mask grows with the square
 
 
@@ -32,9 +31,12 @@ class _Tree:
     rows: list[tuple[int, np.ndarray, int]]  # (row, where its tokens lie in the tree, how many of them were there before)
 
 
-def pack(rows: Sequence[np.ndarray]) -> Packing:
-    """`rows` of token ids, none empty."""
-    trees = sorted(_trees(rows), key=lambda tree: -tree.size)
+def pack(rows: Sequence[np.ndarray], pairs_per_token: float) -> Packing | None:
+    """`rows` of token ids, none empty; None if no two of them are worth a common tree. `pairs_per_token` is how many pairs of tokens
+    attention may look at for the price of one token in all other layers."""
+    trees = sorted(_trees(rows, pairs_per_token), key=lambda tree: -tree.size)
+    if len(trees) == len(rows):
+        return None
     bins = _bins([tree.size for tree in trees])
     length = trees[0].size
     shape = (len(bins), length)
@@ -53,7 +55,7 @@ def pack(rows: Sequence[np.ndarray]) -> Packing:
     return Packing(ids, positions, sees, places)
 
 
-def _trees(rows: Sequence[np.ndarray]) -> list[_Tree]:
+def _trees(rows: Sequence[np.ndarray], pairs_per_token: float) -> list[_Tree]:
     """In lexicographic order the longest beginning that a row shares with any earlier one is that with the one just before it."""
     order = sorted(range(len(rows)), key=lambda i: rows[i].tolist())
     limit = max(LONGEST_TREE, *(len(row) for row in rows))
@@ -61,7 +63,8 @@ def _trees(rows: Sequence[np.ndarray]) -> list[_Tree]:
     for before, row in zip([None, *order], order, strict=False):
         size = len(rows[row])
         known = 0 if before is None else _common(rows[before], rows[row])
-        if known >= WORTH_SHARING and trees[-1].size + size - known <= limit:
+        joined = trees[-1].size + size - known if known else limit + 1
+        if joined <= limit and joined**2 - trees[-1].size ** 2 - size**2 <= known * pairs_per_token:
             tree = trees[-1]
             within = np.concatenate((tree.rows[-1][1][:known], np.arange(tree.size, tree.size + size - known)))
             tree.size += size - known
