@@ -33,8 +33,8 @@ def test_the_paper_is_evaluated_as_published():
     assert (evaluation.split, evaluation.questions, evaluation.samples) == ("test", 500, 0), "greedy, one rollout a question"
 
 
-def test_the_shipped_presets_are_the_two_that_are_documented():
-    assert presets() == ["paper", "quickstart"]
+def test_the_shipped_presets_are_those_that_are_documented():
+    assert presets() == ["laptop-llm", "paper", "quickstart"]
 
 
 def test_the_quickstart_is_the_default():

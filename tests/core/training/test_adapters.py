@@ -1,0 +1,116 @@
+"""Adapters over a frozen model: what learns, what is saved, what is rolled out and what is handed on."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from sesa_core.training.host import make_host
+from sesa_core.types import Role
+from tests.engine_support import requests, sampled_rows, settings, weights
+from tests.policies import random_model, save_policy
+
+ADAPTED = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "gate_proj.weight", "up_proj.weight", "down_proj.weight")
+
+
+@pytest.fixture(scope="module")
+def policy_path(tmp_path_factory) -> Path:
+    return save_policy(tmp_path_factory.mktemp("policy"), "qwen2")
+
+
+def adapted(policy_path: Path, dtype: str = "fp32", targets="all-linear", **grpo):
+    config = settings(policy_path, dtype=dtype, **grpo)
+    lora = config.policy.lora.model_copy(update={"rank": 4, "targets": targets})
+    return config.model_copy(update={"policy": config.policy.model_copy(update={"lora": lora})})
+
+
+def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> set[str]:
+    return {name for name in before if not torch.equal(before[name], after[name])}
+
+
+def tokens(engine) -> list[tuple[int, ...]]:
+    return [completion.token_ids for completion in engine.rollout(requests())]
+
+
+def test_an_untrained_adapter_changes_nothing(policy_path, tmp_path):
+    with make_host(adapted(policy_path), tmp_path) as host:
+        assert not changed(random_model("qwen2").state_dict(), weights(host.engine(Role.SOLVER), tmp_path / "hf"))
+
+
+def test_only_what_has_an_adapter_learns_and_each_role_by_itself(policy_path, tmp_path):
+    with make_host(adapted(policy_path), tmp_path) as host:
+        solver, proposer = host.engine(Role.SOLVER), host.engine(Role.PROPOSER)
+        before = weights(solver, tmp_path / "before")
+        solver.update(sampled_rows(solver))
+        after = weights(solver, tmp_path / "after")
+        assert changed(before, after) == {name for name in before if name.endswith(ADAPTED)}
+        assert not changed(before, weights(proposer, tmp_path / "proposer"))
+
+
+def test_the_layers_that_get_an_adapter_can_be_named(policy_path, tmp_path):
+    with make_host(adapted(policy_path, targets=("q_proj", "v_proj")), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        before = weights(engine, tmp_path / "before")
+        engine.update(sampled_rows(engine))
+        assert changed(before, weights(engine, tmp_path / "after")) == {n for n in before if n.endswith(("q_proj.weight", "v_proj.weight"))}
+
+
+def test_what_is_rolled_out_is_model_and_adapter_together(policy_path, tmp_path):
+    """The log-probs of a second rollout are those that its update works out, so nothing is clipped."""
+    with make_host(adapted(policy_path), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        before = tokens(engine)
+        engine.update(sampled_rows(engine))
+        assert tokens(engine) == before
+        engine.sync()
+        assert tokens(engine) != before
+        metrics = engine.update(sampled_rows(engine, seed=1))
+    assert abs(metrics["update_kl"]) < 1e-5
+    assert metrics["clip_fraction"] == 0
+
+
+def test_kl_is_to_the_model_without_its_adapter(policy_path, tmp_path):
+    with make_host(adapted(policy_path, kl_coef=0.1), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        first = engine.update(sampled_rows(engine))
+        engine.sync()
+        second = engine.update(sampled_rows(engine, seed=1))
+    assert first["kl"] == pytest.approx(0, abs=1e-6)
+    assert second["kl"] > 0.01
+
+
+def test_a_checkpoint_holds_the_adapter_alone_and_goes_on_exactly(policy_path, tmp_path):
+    with make_host(adapted(policy_path), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        engine.update(sampled_rows(engine))
+        engine.sync()
+        engine.save(tmp_path / "checkpoint")
+        rows, played = sampled_rows(engine, seed=1), engine.rollout(requests())
+        straight = engine.update(rows), weights(engine, tmp_path / "straight")
+        engine.load(tmp_path / "checkpoint")
+        assert engine.rollout(requests()) == played
+        again = engine.update(rows), weights(engine, tmp_path / "again")
+    assert straight[0] == again[0]
+    assert not changed(straight[1], again[1])
+    saved = torch.load(next((tmp_path / "checkpoint").glob("model_*.pt")), weights_only=False)
+    assert all("lora_" in name for name in saved)
+
+
+def test_a_restarted_policy_begins_with_the_same_adapter(policy_path, tmp_path):
+    with make_host(adapted(policy_path), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        rows = sampled_rows(engine)
+        first = engine.update(rows), weights(engine, tmp_path / "first")
+        engine.restart()
+        second = engine.update(rows), weights(engine, tmp_path / "second")
+    assert first[0] == second[0]
+    assert not changed(first[1], second[1])
+
+
+def test_a_bf16_policy_learns_through_its_adapter(policy_path, tmp_path):
+    with make_host(adapted(policy_path, dtype="bf16"), tmp_path) as host:
+        engine = host.engine(Role.SOLVER)
+        before = weights(engine, tmp_path / "before")
+        metrics = engine.update(sampled_rows(engine))
+        assert changed(before, weights(engine, tmp_path / "after"))
+    assert metrics["grad_norm"] > 0
