@@ -25,13 +25,19 @@ def step_metrics(
     updates: Mapping[str, float],
     seconds: Mapping[str, float],
 ) -> dict[str, float]:
-    """Flat names: `solver/...`, `proposer/...`, `bank/...`, `seconds/...`. Shares are in [0, 1], lengths in tokens."""
+    """Flat names: `solver/...`, `proposer/...`, `bank/...`, of each phase `seconds/...` and `time_share/...`.
+
+    Shares are in [0, 1], lengths in tokens.
+    """
     metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, decks) | dict(updates)
     sampled = sum(sum(t.response_mask) for t in _trajectories(proposals, solved))
     generation = seconds.get("propose", 0.0) + seconds.get("solve", 0.0)
     metrics["tokens_per_second"] = sampled / generation if generation else 0.0
-    metrics |= {f"seconds/{name.replace(' ', '_')}": value for name, value in seconds.items()}
-    metrics["seconds/step"] = sum(seconds.values())
+    whole = sum(seconds.values())
+    for name, value in seconds.items():
+        phase = name.replace(" ", "_")
+        metrics |= {f"seconds/{phase}": value, f"time_share/{phase}": value / whole if whole else 0.0}
+    metrics["seconds/step"] = whole
     return {name: float(value) for name, value in sorted(metrics.items())}
 
 

@@ -23,3 +23,13 @@ def test_truncated_games_and_passages_without_room_are_counted():
     metrics = step_metrics(proposals, SolverRound((Group(PROBLEM, played, (0.0, 1.0, 1.0, 0.0)),), {}), StepEvidence(1), {}, {}, {})
     assert (metrics["solver/truncated_rate"], metrics["solver/finished_rate"], metrics["solver/passages_left_out"]) == (0.25, 0.75, 1.0)
     assert metrics["proposer/truncated_rate"] == 0.5, "a dropped proposal does not count"
+
+
+def test_each_phase_has_its_share_of_the_step():
+    metrics = step_metrics((), SolverRound((), {}), StepEvidence(1), {}, {}, {"propose": 1.0, "solve": 2.0, "update solver": 1.0})
+    assert (metrics["seconds/step"], metrics["seconds/update_solver"]) == (4.0, 1.0)
+    assert {k: v for k, v in metrics.items() if k.startswith("time_share/")} == {
+        "time_share/propose": 0.25,
+        "time_share/solve": 0.5,
+        "time_share/update_solver": 0.25,
+    }
