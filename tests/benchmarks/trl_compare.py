@@ -30,9 +30,10 @@ PACKAGES = ("trl", "verl", "transformers", "torch")
 
 @dataclass(frozen=True)
 class Task:
-    """`prompts` questions of the embedded world, `group` completions of `tokens` tokens for each."""
+    """`prompts` questions of the embedded world, each behind `passages` passages, `group` completions of `tokens` tokens for each."""
 
     prompts: int
+    passages: int
     group: int
     tokens: int
     threads: int
@@ -70,7 +71,7 @@ def reward(token_ids: Sequence[int]) -> float:
 
 
 def texts_of(task: Task) -> list[str]:
-    """What the solver is asked, as its policy reads it."""
+    """What the solver is asked, as its policy reads it: the question alone, or from passages as in the middle of a game."""
     from sesa_core.config.load import load_config
     from sesa_core.policy.loading import load_tokenizer, resolve_policy_path
     from sesa_core.rollout.transcript import Transcript
@@ -79,8 +80,13 @@ def texts_of(task: Task) -> list[str]:
 
     config = load_config("quickstart")
     transcript = Transcript(load_tokenizer(resolve_policy_path(config.policy.path)), config.rollout.profile, config.rollout.max_searches)
-    questions = evaluation_questions(load_world(), "dev", task.prompts)
-    return [transcript.prompt_text(transcript.solver_messages(q.text)) for q in questions]
+    world = load_world()
+    questions = evaluation_questions(world, "dev", task.prompts)
+    if not task.passages:
+        return [transcript.prompt_text(transcript.solver_messages(q.text)) for q in questions]
+    found = list(itertools.islice(world.documents, 0, None, len(world.documents) // (task.prompts * task.passages)))
+    own = [found[i * task.passages : (i + 1) * task.passages] for i in range(len(questions))]
+    return [transcript.prompt_text(transcript.verify_messages(q.text, shown)) for q, shown in zip(questions, own, strict=True)]
 
 
 # -- the two sides, each in a process of its own: a step for every True that comes, the end for a False
@@ -237,7 +243,7 @@ def alternate(ours: Side, theirs: Side, steps: int) -> tuple[list[Step], list[St
 def row(task: Task, ours: Sequence[Step], theirs: Sequence[Step], variant: TrlVariant) -> str:
     mine, other = median(s.rate for s in ours), median(s.rate for s in theirs)
     share = median((s.rollout_seconds or 0.0) / s.seconds for s in ours)
-    size = f"{task.prompts} x {task.group} x {task.tokens}"
+    size = f"{task.prompts} x {task.group} x {task.tokens}, {task.passages} passages"
     versions = ", ".join(f"{name} {version(name)}" for name in PACKAGES)
     return f"| {size} | {task.threads} | {mine:,.0f} ({share:.0%} rollout) | {other:,.0f} ({variant}) | {mine / other:.1f} | {versions} |"
 
@@ -246,6 +252,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default, meaning in (
         ("prompts", 16, "prompts of a step"),
+        ("passages", 2, "before the question, as after two searches; 0: the question alone"),
         ("group", 8, "completions of a prompt"),
         ("tokens", 28, "of a completion; 28 are what the quickstart's solver may write in a turn"),
         ("threads", 2, "torch threads of either side"),
@@ -256,7 +263,7 @@ def main() -> None:
     parser.add_argument("--bf16", action="store_true", help="try TRL in bf16 too, which on a CPU is many times slower")
     asked = parser.parse_args()
     quiet_libraries()
-    task = Task(asked.prompts, asked.group, asked.tokens, asked.threads)
+    task = Task(asked.prompts, asked.passages, asked.group, asked.tokens, asked.threads)
     rates = {}
     for variant, rate in rates_of_variants(task, asked.sweep_steps, asked.bf16):
         print(f"TRL, {variant}: {rate:,.0f} trained tokens/s", flush=True)
@@ -264,7 +271,7 @@ def main() -> None:
     best = max(rates, key=rates.__getitem__)
     with Side(play_ours, task) as ours, Side(play_trl, task, best) as theirs:
         mine, other = alternate(ours, theirs, asked.steps)
-    print("| prompts x group x tokens | threads | ours, tokens/s | TRL, tokens/s | ratio | versions |\n|---|---|---|---|---|---|")
+    print("| prompts x group x tokens, passages | threads | ours, tokens/s | TRL, tokens/s | ratio | versions |\n|---|---|---|---|---|---|")
     print(row(task, mine, other, best))
 
 
