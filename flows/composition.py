@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from flows.worlds import build_search, build_world, check_world, resolver, world_parts
+from flows.worlds import build_search, build_world, check_world, refuse_judged_answers, resolver, world_parts
 from sesa_core.config import environment
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import ConfigError, JudgeRejected, MissingRun, ServiceError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from sesa_core.judge.base import Judge, JudgeStatus
     from sesa_core.judge.client import OpenAIJudge
     from sesa_core.report.terminal import Display
+    from sesa_core.rollout.answers import AnswerJudge
     from sesa_core.rollout.loop import Table
     from sesa_core.rollout.transcript import Transcript
     from sesa_core.rollout.verify import Verifier
@@ -58,8 +59,8 @@ def check(config: RunConfig) -> None:
 
 
 def needs_judge(config: RunConfig) -> bool:
-    """Whether a run calls its judge at all: to distil failures, or to verify questions."""
-    return config.distill.enabled or config.validation.verifier == "judge"
+    """Whether a run calls its judge at all: to distil failures, to verify questions, or to check answers."""
+    return config.distill.enabled or config.validation.verifier == "judge" or config.rollout.answer_check == "judge"
 
 
 def build_embedder(config: RunConfig) -> "Embedder":
@@ -94,6 +95,17 @@ def build_verifier(config: RunConfig, world: "TrainingWorld", solver_table: "Tab
     return PolicyVerifier(
         replace(solver_table, greedy=True, max_searches=0), config.validation.noise_passages, config.validation.closed_book
     )
+
+
+def build_answer_judge(config: RunConfig, world: "TrainingWorld", judge: "Judge | None") -> "AnswerJudge | None":
+    """None where exact match alone decides. Raises ConfigError where the judge must not be asked, as `check` does."""
+    from sesa_core.rollout.answers import AnswerJudge
+
+    if config.rollout.answer_check == "exact":
+        return None
+    refuse_judged_answers(config, world)
+    refuse_uncounted_calls(config)
+    return AnswerJudge(judge, config.judge.concurrency, config.distill.give_up_after)
 
 
 def first_cards(config: RunConfig) -> list["SkillCard"]:
@@ -151,14 +163,19 @@ def judge_endpoint(config: RunConfig) -> tuple[str | None, str | None]:
 
 
 def refuse_uncounted_calls(config: RunConfig) -> None:
-    """Limits hold for calls about failures, whose use is stored: a judge that also verifies questions would exceed them unseen.
+    """Limits hold for calls about failures, whose use is stored: a judge that is asked more than that would exceed them unseen.
 
-    Raises ConfigError for a limit beside `validation.verifier` judge.
+    Raises ConfigError for a limit beside `validation.verifier` or `rollout.answer_check` judge.
     """
     limits = [n for n in ("token_budget", "cost_budget", "requests_per_minute") if getattr(config.judge, n) is not None]
-    if config.validation.verifier == "judge" and limits:
-        hint = f"its calls are not counted against judge.{limits[0]}; take the limit away, or verify with world or solver"
-        raise ConfigError("validation.verifier", "judge", hint)
+    uncounted = {
+        "validation.verifier": (config.validation.verifier, "verify with world or solver"),
+        "rollout.answer_check": (config.rollout.answer_check, "check answers with exact"),
+    }
+    for key, (who, instead) in uncounted.items():
+        if who == "judge" and limits:
+            hint = f"its calls are not counted against judge.{limits[0]}; take the limit away, or {instead}"
+            raise ConfigError(key, "judge", hint)
 
 
 @contextmanager
@@ -204,6 +221,7 @@ def build_live_run(
         verifier=build_verifier(config, world, table, judge),
         world=world_parts(config, world),
         judge=judge,
+        answer_judge=build_answer_judge(config, world, judge),
         display=display,
     )
 
@@ -230,7 +248,7 @@ def opened(folder: RunFolder, display: "Display") -> Iterator["LiveRun"]:
         make_host(config, folder.path) as host,
     ):
         if judge is not None:
-            _greet(judge, store, display)
+            _greet(judge, store, display, config)
         run = build_live_run(folder, config, store, host, judge, display)
         register(run)
         try:
@@ -239,14 +257,15 @@ def opened(folder: RunFolder, display: "Display") -> Iterator["LiveRun"]:
             forget(run)
 
 
-def _greet(judge: "OpenAIJudge", store: "BankStore", display: "Display") -> None:
+def _greet(judge: "OpenAIJudge", store: "BankStore", display: "Display", config: RunConfig) -> None:
     """Raises what `check_judge` raises, before boundary 0; later the trouble is only told."""
     try:
         check_judge(judge)
     except (ServiceError, ConfigError) as trouble:
         if store.last_boundary() is None:
             raise
-        display.note(f"{trouble}; failures will wait until it answers")
+        lost = config.validation.verifier == "judge" or config.rollout.answer_check == "judge"
+        display.note(f"{trouble}; failures will wait until it answers{', and what it is to decide now is dropped' if lost else ''}")
 
 
 @contextmanager
@@ -271,8 +290,13 @@ def measure_boundary(folder: RunFolder, config: RunConfig, at: int | None, displ
     """Evaluate the policies and the bank of a committed segment; nothing in the run's folder changes."""
     from sesa_core.training.host import make_host
 
-    with open_bank(folder, config, write=False) as store, make_host(config, folder.path) as host:
-        run = build_live_run(folder, config, store, host, None, display)
+    asked = config.rollout.answer_check == "judge"
+    with (
+        open_judge(config) if asked else nullcontext() as judge,
+        open_bank(folder, config, write=False) as store,
+        make_host(config, folder.path) as host,
+    ):
+        run = build_live_run(folder, config, store, host, judge, display)
         return run.measure(max(0, run.last_segment()) if at is None else at)
 
 

@@ -44,7 +44,7 @@ def most_that_judging_uses(config: RunConfig, work: Work) -> str | None:
     judge, plan, steps = config.judge, config.selfplay, work.steps - work.steps_done
     about_failures = steps // plan.steps_per_segment * config.queue.per_boundary if config.distill.enabled else 0
     about_questions = 2 * steps * plan.targets * plan.proposals_per_target if config.validation.verifier == "judge" else 0
-    calls = about_failures + about_questions
+    calls = about_failures + about_questions + (_answers(config, work, steps) if config.rollout.answer_check == "judge" else 0)
     if judge.base_url == "builtin" or not calls:
         return None
     tokens = calls * judge.max_tokens
@@ -53,6 +53,13 @@ def most_that_judging_uses(config: RunConfig, work: Work) -> str | None:
     limits += [f"judge.cost_budget {judge.cost_budget:,.2f}"] if judge.cost_budget is not None else []
     within = f", within {' and '.join(limits)}" if limits else ""
     return f"{judge.model} at {judge.base_url}: at most {calls} calls and {tokens:,} tokens of replies{price}, and the prompts{within}"
+
+
+def _answers(config: RunConfig, work: Work, steps: int) -> int:
+    """At most so many are checked: those of all solver rollouts, and those of the evaluations that are due."""
+    plan, measure = config.selfplay, config.evaluation
+    measured = work.stages.get(GREEDY, 0) * measure.questions * len(measure.arms) * (1 + measure.samples)
+    return steps * plan.problems * plan.solver_group + measured
 
 
 def evaluation_work(config: RunConfig) -> Work:

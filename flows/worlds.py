@@ -30,6 +30,8 @@ def check_world(config: RunConfig) -> None:
         resolver(config, world)
     fresh_state(config, world)
     evaluation_questions(world, config.evaluation)
+    if config.rollout.answer_check == "judge":
+        refuse_judged_answers(config, world)
     world.check()
 
 
@@ -105,6 +107,13 @@ def resolver(config: RunConfig, world: "TrainingWorld") -> "Callable[[str], Reso
         hint = f"a world of kind {config.world.kind} holds passages, not facts to resolve a question by; give solver or judge"
         raise ConfigError("validation.verifier", config.validation.verifier, hint)
     return world.resolve
+
+
+def refuse_judged_answers(config: RunConfig, world: "TrainingWorld") -> None:
+    """A closed-form world knows every name of an answer, so whoever else calls one right is wrong. Raises ConfigError there."""
+    if world.resolve is not None:
+        hint = f"a world of kind {config.world.kind} knows all names of its answers, so that exact match decides; give exact"
+        raise ConfigError("rollout.answer_check", config.rollout.answer_check, hint)
 
 
 def fresh_state(config: RunConfig, world: "TrainingWorld") -> "SelfPlayState":

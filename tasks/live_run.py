@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from sesa_core.evaluation.runner import EvaluationQuestion, evaluate
 from sesa_core.judge.base import Judge
 from sesa_core.report.pace import TRAIN
 from sesa_core.report.terminal import Display, where_text
+from sesa_core.rollout.answers import AnswerJudge
 from sesa_core.rollout.loop import Table
 from sesa_core.rollout.verify import Verifier
 from sesa_core.training.checkpoint import read_state
@@ -62,6 +63,7 @@ class LiveRun:
     verifier: Verifier
     world: WorldParts
     judge: Judge | None
+    answer_judge: AnswerJudge | None  # None: answers are checked by exact match alone
     display: Display
 
     # -- where the run stands
@@ -141,6 +143,7 @@ class LiveRun:
             snapshot=self._newest_snapshot(),
             state=state,
             held_out=self.world.held_out,
+            answer_judge=self.answer_judge,
         )
         return run_segment(game, self.folder.path, segment, self.display.progress, self.stop_requested)
 
@@ -230,9 +233,13 @@ class LiveRun:
         self.stand_at(segment)
         snapshot = BankSnapshot.open(self.store, self.segment_row(segment).boundary_id)
         table = replace(self.solver_table, on_turn=lambda turn, playing: self._watch(segment, turn, playing, should_stop))
-        return evaluate(self.world.questions, table, snapshot, self.config, lambda mode: self._announce(segment, mode)).as_dict()
+        announce = partial(self._announce, segment)
+        return evaluate(self.world.questions, table, snapshot, self.config, announce, self.answer_judge).as_dict()
 
     def _announce(self, segment: int, mode: str) -> None:
+        if mode == "judge":
+            self.display.phase("asking the judge about the answers that equal no reference")
+            return
         if mode == "sampled" and not self.config.evaluation.samples:
             return
         kind, how = {"greedy": (GREEDY, "greedy"), "sampled": (SAMPLED, "at temperature 1")}[mode]

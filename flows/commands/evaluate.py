@@ -3,7 +3,8 @@
 from typing import Annotated
 
 import typer
-from rich.console import Console
+from rich.console import Console, Group
+from rich.text import Text
 
 from flows.commands.options import RUNS_DIR, AsJson, Overrides, RunName, RunsDir
 
@@ -29,7 +30,7 @@ def evaluate(
     from flows.reporting import evaluation_work
     from sesa_core.config.load import load_config
     from sesa_core.report.pace import Pace
-    from sesa_core.report.summary import evaluation_table
+    from sesa_core.report.summary import evaluation_table, undecided_notes
     from sesa_core.report.terminal import captured_output, open_display
     from sesa_core.training.run_folder import find_run
 
@@ -48,4 +49,5 @@ def evaluate(
     if as_json:
         print_json(report)
         return
-    Console(highlight=False).print(evaluation_table({f"{folder.name}{'' if at is None else f' after segment {at}'}": report}))
+    titled = {f"{folder.name}{'' if at is None else f' after segment {at}'}": report}
+    Console(highlight=False).print(Group(evaluation_table(titled), *map(Text, undecided_notes(titled))), soft_wrap=True)

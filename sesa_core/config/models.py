@@ -63,6 +63,11 @@ class RolloutSettings(Section):
     max_searches: int = Field(9, ge=1, le=50, description="searches per trajectory; one more turn is left for the answer")
     max_context: int = Field(8192, ge=64, description="tokens of prompt and response together")
     max_answer_tags: int = Field(1, ge=1, description="more <answer> tags than this score 0")
+    answer_check: Literal["exact", "judge"] = Field(
+        "exact",
+        description="what makes an answer right: exact: it equals a reference, normalised; judge: or the judge says that it means the "
+        "same (not for the embedded world; one call for each distinct answer that equals none, beside those about failures)",
+    )
     solver: SamplingSettings = SamplingSettings()
     proposer: SamplingSettings = SamplingSettings()
 
@@ -295,7 +300,9 @@ class DistillSettings(Section):
     max_wait_s: float = Field(
         900.0, ge=0, description="a boundary waits so long for its judge calls; then no other is started, and what is missing stays pending"
     )
-    give_up_after: int = Field(10, ge=1, description="calls in a row without an answer after which the judge is taken for down")
+    give_up_after: int = Field(
+        10, ge=1, description="calls in a row without an answer after which the judge is taken for down, also about answers"
+    )
     probe_after_s: float = Field(30.0, gt=0, description="how often a judge that is taken for down is tried again")
 
 

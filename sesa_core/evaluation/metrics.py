@@ -8,6 +8,17 @@ Z95 = 1.959964
 T95 = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)  # Student's, by degrees of freedom
 
 
+def mean_if_any(values: Sequence[float | None]) -> float | None:
+    """Mean of the values that are not None, None if there is none."""
+    counted = [v for v in values if v is not None]
+    return sum(counted) / len(counted) if counted else None
+
+
+def mean(values: Sequence[float | None]) -> float:
+    """As `mean_if_any`, 0 if there is none."""
+    return mean_if_any(values) or 0.0
+
+
 def wilson_interval(successes: float, count: int) -> tuple[float, float]:
     """95 % interval of a share of `count` independent outcomes (Wilson's score interval)."""
     if count == 0:

@@ -1,7 +1,8 @@
 """Plays held-out questions with a solver and reports accuracy by arm, greedy and at temperature 1.
 
 Invariant: a rollout's random stream is named by its question and sample alone, so two arms that show the same prompt get
-the same rollout; such rollouts are played once. A dropped rollout leaves the denominator and is counted.
+the same rollout; such rollouts are played once. A dropped rollout leaves the denominator and is counted. Exact match is
+reported by itself, whether or not a judge is asked; what the judge makes of the answers stands beside it (`judged.py`).
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ from sesa_core.bank.snapshot import BankSnapshot
 from sesa_core.cards.render import Ranked
 from sesa_core.config.models import RunConfig, SamplingSettings
 from sesa_core.evaluation.arms import cards_for_arm
-from sesa_core.evaluation.metrics import wilson_interval
+from sesa_core.evaluation.judged import JudgedAccuracy, Mark, Marks, judged_accuracy
+from sesa_core.evaluation.metrics import mean, mean_if_any, wilson_interval
+from sesa_core.rollout.answers import AnswerJudge, open_claim
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.solver import CardStyle, card_style
 from sesa_core.text.normalize import matches
@@ -31,8 +34,9 @@ class EvaluationQuestion:
 
 @dataclass(frozen=True)
 class ArmResult:
-    """One arm. `outcomes` are per question, greedy (0, 1; None if dropped); `sampled` is the mean over the samples, and
-    `sampled_outcomes` has it per question (None if all of them were dropped, or none was asked for)."""
+    """One arm, by exact match. `outcomes` are per question, greedy (0, 1; None if dropped); `sampled` is the mean over the samples,
+    and `sampled_outcomes` has it per question (None if all of them were dropped, or none was asked for). `judge` has accuracy with
+    the answers that the judge calls right, None where `rollout.answer_check` is exact."""
 
     arm: str
     greedy: float
@@ -44,6 +48,7 @@ class ArmResult:
     dropped: int
     outcomes: tuple[float | None, ...]
     sampled_outcomes: tuple[float | None, ...]
+    judge: JudgedAccuracy | None = None
 
 
 @dataclass(frozen=True)
@@ -67,11 +72,12 @@ def evaluate(
     snapshot: BankSnapshot | None,
     config: RunConfig,
     announce: Callable[[str], None] = lambda mode: None,
+    answer_judge: AnswerJudge | None = None,
 ) -> EvaluationReport:
     """Every arm of `config.evaluation`, one greedy rollout and `samples` at temperature 1 per question.
 
-    `announce` is told when "greedy" and "sampled" play begins. `table` is the solver's; its sampling settings are replaced
-    by the protocol's.
+    `announce` is told when "greedy" and "sampled" play begins, and when the "judge" is asked: once about each distinct answer of
+    all arms. `table` is the solver's; its sampling settings are replaced by the protocol's.
     """
     settings = config.evaluation
     cards = {arm: cards_for_arm(arm, [q.question for q in questions], snapshot, config.bank) for arm in settings.arms}
@@ -82,7 +88,12 @@ def evaluate(
         mode_table = _table_for(table, mode)
         for arm, trajectories in _play_arms(questions, cards, samples, style, mode_table, mode).items():
             played.setdefault(arm, []).append(trajectories)
-    arms = {arm: _arm_result(arm, questions, cards[arm], *played[arm], settings.samples) for arm in settings.arms}
+    marks = {arm: _marks(questions, own, settings.samples, config.rollout.max_answer_tags) for arm, own in played.items()}
+    arms = {arm: _arm_result(arm, questions, cards[arm], marks[arm]) for arm in settings.arms}
+    if answer_judge is not None:
+        announce("judge")
+        verdicts = answer_judge.verdicts(m.claim for own in marks.values() for m in own if m.claim is not None)
+        arms = {arm: replace(result, judge=judged_accuracy(marks[arm], verdicts)) for arm, result in arms.items()}
     version = snapshot.bank_version if snapshot is not None else None
     return EvaluationReport(settings.split, len(questions), settings.samples, table.engine.policy_version, version, arms)
 
@@ -115,48 +126,40 @@ def _play_arms(
     return {arm: [played[key] for key in own] for arm, own in keys.items()}
 
 
-def _outcome(trajectory: Trajectory, question: EvaluationQuestion) -> float | None:
+def _marks(questions: Sequence[EvaluationQuestion], played: Sequence[Sequence[Trajectory]], samples: int, max_answer_tags: int) -> Marks:
+    """Of one arm's greedy and sampled rollouts."""
+    greedy, sampled = played
+    return Marks(
+        tuple(_mark(t, q, max_answer_tags) for q, t in zip(questions, greedy, strict=True)),
+        tuple(tuple(_mark(t, q, max_answer_tags) for t in sampled[i * samples : (i + 1) * samples]) for i, q in enumerate(questions)),
+    )
+
+
+def _mark(trajectory: Trajectory, question: EvaluationQuestion, max_answer_tags: int) -> Mark:
     if trajectory.ending is Ending.DROPPED:
-        return None
+        return Mark(None)
     finished = trajectory.ending is Ending.FINISHED and trajectory.final is not None
-    return float(finished and matches(trajectory.final or "", question.reference_answers))
+    exact = finished and matches(trajectory.final or "", question.reference_answers)
+    return Mark(float(exact), open_claim(trajectory, question.question, question.reference_answers, max_answer_tags))
 
 
-def _mean_if_any(values: Sequence[float | None]) -> float | None:
-    counted = [v for v in values if v is not None]
-    return sum(counted) / len(counted) if counted else None
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    return _mean_if_any(values) or 0.0
-
-
-def _arm_result(
-    arm: str,
-    questions: Sequence[EvaluationQuestion],
-    cards: Sequence[tuple[Ranked, ...]],
-    greedy: Sequence[Trajectory],
-    sampled: Sequence[Trajectory],
-    samples: int,
-) -> ArmResult:
-    outcomes = [_outcome(t, q) for t, q in zip(greedy, questions, strict=True)]
-    per_question = [_mean_if_any([_outcome(t, q) for t in sampled[i * samples : (i + 1) * samples]]) for i, q in enumerate(questions)]
+def _arm_result(arm: str, questions: Sequence[EvaluationQuestion], cards: Sequence[tuple[Ranked, ...]], marks: Marks) -> ArmResult:
+    outcomes = [mark.exact for mark in marks.greedy]
+    per_question = [mean_if_any([mark.exact for mark in own]) for own in marks.sampled]
     counted = [o for o in outcomes if o is not None]
     return ArmResult(
         arm=arm,
-        greedy=_mean(outcomes),
+        greedy=mean(outcomes),
         greedy_interval=wilson_interval(sum(counted), len(counted)),
-        sampled=_mean(per_question) if samples else None,
+        sampled=mean(per_question) if any(marks.sampled) else None,
         by_hops=_grouped(outcomes, [str(q.hops or "") for q in questions]),
         by_kind=_grouped(outcomes, [q.kind for q in questions]),
         cards_per_question=sum(map(len, cards)) / max(1, len(cards)),
-        dropped=sum(t.ending is Ending.DROPPED for t in (*greedy, *sampled)),
+        dropped=sum(mark.exact is None for mark in marks),
         outcomes=tuple(outcomes),
         sampled_outcomes=tuple(per_question),
     )
 
 
 def _grouped(outcomes: Sequence[float | None], labels: Sequence[str]) -> dict[str, float]:
-    return {
-        label: _mean([o for o, other in zip(outcomes, labels, strict=True) if other == label]) for label in sorted(set(labels)) if label
-    }
+    return {label: mean([o for o, other in zip(outcomes, labels, strict=True) if other == label]) for label in sorted(set(labels)) if label}

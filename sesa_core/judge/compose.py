@@ -6,7 +6,8 @@ Edge case: long evidence is cut per passage and by count, never in the middle of
 keeps all its passages, since the one that is left out may be the one that holds the answer.
 
 Sent to the judge, whoever runs it: question, reference answers, the wrong answer, queries, passages and the cards shown; where
-it verifies questions, each with its passages, before anybody has answered it.
+it verifies questions, each with its passages, before anybody has answered it; where it checks answers, each that equals no reference
+with its question and the references.
 """
 
 import hashlib

@@ -48,22 +48,48 @@ def read_steps(segment_folders: Sequence[Path]) -> list[dict[str, Any]]:
 
 
 def evaluation_table(evaluations: Mapping[str, Mapping[str, Any]]) -> Table:
-    """Rows: bank off, on, placebo. Columns per evaluation (by title): greedy with half its 95 % interval, and at temperature 1."""
+    """Rows: bank off, on, placebo, each by exact match and then, where a judge was asked, with what it calls right.
+
+    Columns per evaluation (by title): greedy with half its 95 % interval, and at temperature 1.
+    """
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="bold")
     table.add_column("held-out accuracy", no_wrap=True)
     for title in evaluations:
         table.add_column(f"{title}: greedy", justify="right", no_wrap=True)
         table.add_column("at temp. 1", justify="right", no_wrap=True)
     for arm in next(iter(evaluations.values()))["arms"]:
-        cells = [cell for e in evaluations.values() for cell in _cells(e["arms"][arm])]
-        table.add_row("  placebo cards" if arm == "placebo" else f"  bank {arm}", *cells)
+        name, measured = "placebo cards" if arm == "placebo" else f"bank {arm}", [e["arms"][arm] for e in evaluations.values()]
+        table.add_row(f"  {name}", *(cell for own in measured for cell in _cells(own)))
+        judged = [own.get("judge") for own in measured]
+        if any(judged):
+            table.add_row(f"  {name}, judged", *(cell for own in judged for cell in (_cells(own) if own else ("-", "-"))))
     return table
 
 
 def _cells(arm: Mapping[str, Any]) -> tuple[str, str]:
-    low, high = arm["greedy_interval"]
-    sampled = "-" if arm["sampled"] is None else f"{arm['sampled']:.1%}"
-    return f"{arm['greedy']:.1%} ± {(high - low) * 50:.1f}", sampled
+    """Of an arm, or of what the judge makes of it, which has no interval while answers are undecided."""
+    low, high = arm["greedy_interval"] or (0.0, 0.0)
+    half = f" ± {(high - low) * 50:.1f}" if arm["greedy_interval"] else ""
+    return _share(arm, "greedy") + half, _share(arm, "sampled")
+
+
+def _share(arm: Mapping[str, Any], measure: str) -> str:
+    """An accuracy, or the bounds between which it lies."""
+    if arm[measure] is not None:
+        return f"{arm[measure]:.1%}"
+    bounds = arm.get(f"{measure}_bounds")
+    return f"{bounds[0]:.1%} to {bounds[1]:.1%}" if bounds else "-"
+
+
+def undecided_notes(evaluations: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A line for each evaluation (by title) in which the judge left answers undecided: how many, and why."""
+    notes = []
+    for title, evaluation in evaluations.items():
+        judged = [own["judge"] for own in evaluation["arms"].values() if own.get("judge")]
+        if count := sum(own["undecided"] for own in judged):
+            cause = next(own["cause"] for own in judged if own["cause"])
+            notes.append(f"  {title}: {count} answers are not judged ({cause}); with them, accuracy lies between the two numbers")
+    return notes
 
 
 def print_summary(
@@ -88,6 +114,7 @@ def summary(report: Mapping[str, Any], places: Mapping[str, object], next_comman
     last = evaluations[-1]
     lines = [
         f"  {last['questions']} {last['split']} questions; ± half a 95 % interval; at temperature 1: {last['samples']} samples",
+        *undecided_notes(titled),
         "",
         f"questions   {questions['posed']} posed, {questions['valid']} valid, {questions['solved']} solved at least once",
         f"failures    {_failures(report['failures'])}",

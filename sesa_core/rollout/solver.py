@@ -1,18 +1,21 @@
-"""The solver's half of a step: problems and cards -> rollouts -> groups with rewards.
+"""The solver's half of a step: problems and cards -> rollouts (`solve`) -> groups with rewards (`reward_groups`).
 
-Invariant: a group that lost a rollout to an infrastructure failure is dropped whole, since keeping only the rollouts that
-needed no help would bias its pass rate upward.
+Invariant: a group that lost a rollout to an infrastructure failure, or one of whose answers the judge left undecided, is dropped
+whole, since keeping only the rollouts that needed no help would bias its pass rate upward. Edge case: a group in which no reward
+hinges on the judge is kept whatever became of it; all of its rewards are known, so there is nothing in it to be biased.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from sesa_core.cards.render import Ranked, Style, render_cards
 from sesa_core.config.models import BankSettings
 from sesa_core.rewards import solver_reward
 from sesa_core.rng import stream
+from sesa_core.rollout.answers import Claim, Verdicts, open_claim
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.transcript import Transcript
+from sesa_core.rollout.verify import Undecided
 from sesa_core.types import Ending, Group, Problem, Role, ShownCard, Trajectory
 
 
@@ -80,30 +83,58 @@ def seats_for(problem: Problem, deck: Deck, group_size: int, rules: CardRules, t
 
 
 @dataclass(frozen=True)
+class Attempt:
+    """One problem with all rollouts of its group, played and not yet rewarded."""
+
+    problem: Problem
+    trajectories: tuple[Trajectory, ...]
+
+    @property
+    def drop_cause(self) -> str:
+        """Why nothing of it counts; empty if no rollout was lost."""
+        return next((t.drop_cause for t in self.trajectories if t.ending is Ending.DROPPED), "")
+
+    def claims(self, max_answer_tags: int) -> list[Claim | None]:
+        """What must be asked about each rollout, None where its reward is known."""
+        problem = self.problem
+        return [open_claim(t, problem.question, problem.reference_answers, max_answer_tags) for t in self.trajectories]
+
+
+@dataclass(frozen=True)
 class SolverRound:
-    """`groups` in the order of the problems; `dropped` maps a problem id to the cause."""
+    """`groups` in the order of the problems; `dropped` maps a problem id to the cause; `verdicts` are the judge's, if it was asked."""
 
     groups: tuple[Group, ...]
     dropped: Mapping[str, str]
+    verdicts: Verdicts = field(default_factory=dict)
 
 
 def solve(
     problems: Sequence[Problem], decks: Mapping[str, Deck], group_size: int, rules: CardRules, table: Table, step: int
-) -> SolverRound:
+) -> list[Attempt]:
     """Play every problem `group_size` times. `decks` maps a problem id to its cards."""
     seats = [s for p in problems for s in seats_for(p, decks.get(p.problem_id, NO_CARDS), group_size, rules, table)]
     played = play(seats, table, ("solve", step))
+    return [Attempt(p, tuple(played[i * group_size : (i + 1) * group_size])) for i, p in enumerate(problems)]
+
+
+def open_claims(attempts: Sequence[Attempt], max_answer_tags: int) -> list[Claim]:
+    """Everything that must be asked before these can be rewarded; nothing about a group that lost a rollout, which counts for nothing."""
+    whole = [attempt for attempt in attempts if not attempt.drop_cause]
+    return [claim for attempt in whole for claim in attempt.claims(max_answer_tags) if claim is not None]
+
+
+def reward_groups(attempts: Sequence[Attempt], max_answer_tags: int, verdicts: Verdicts | None = None) -> SolverRound:
+    """Groups with their rewards. Without `verdicts` exact match alone decides; else there must be one for each of `open_claims`."""
     groups, dropped = [], {}
-    for i, problem in enumerate(problems):
-        own = played[i * group_size : (i + 1) * group_size]
-        cause = next((t.drop_cause for t in own if t.ending is Ending.DROPPED), "")
-        if cause:
-            dropped[problem.problem_id] = cause
-        else:
-            groups.append(_group(problem, own, table))
-    return SolverRound(tuple(groups), dropped)
-
-
-def _group(problem: Problem, own: Sequence[Trajectory], table: Table) -> Group:
-    rewards = tuple(solver_reward(t, problem, table.settings.max_answer_tags) for t in own)
-    return Group(problem, tuple(own), rewards)
+    for attempt in attempts:
+        claims = [] if attempt.drop_cause else attempt.claims(max_answer_tags)
+        found = [None if claim is None or verdicts is None else verdicts[claim] for claim in claims]
+        undecided = next((verdict for verdict in found if isinstance(verdict, Undecided)), None)
+        if cause := attempt.drop_cause or (f"judge: {undecided.cause}" if undecided else ""):
+            dropped[attempt.problem.problem_id] = cause
+            continue
+        pairs = zip(attempt.trajectories, found, strict=True)
+        rewards = tuple(solver_reward(t, attempt.problem, max_answer_tags, verdict) for t, verdict in pairs)
+        groups.append(Group(attempt.problem, attempt.trajectories, rewards))
+    return SolverRound(tuple(groups), dropped, verdicts or {})

@@ -7,9 +7,10 @@ from statistics import fmean
 from sesa_core.rollout.proposer import Proposal
 from sesa_core.rollout.solver import Deck, SolverRound
 from sesa_core.rollout.validate import Rejection
+from sesa_core.rollout.verify import Undecided
 from sesa_core.types import Ending, StepEvidence, Trajectory
 
-DROP_CAUSES = ("search", "verification")  # what stands before the colon of a cause
+DROP_CAUSES = ("search", "verification", "judge")  # what stands before the colon of a cause
 _RUN = 4  # tokens that count as a repetition when they stand again
 
 
@@ -93,6 +94,9 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
         "solver/dropped_groups": len(solved.dropped),
         "solver/dropped_share": len(solved.dropped) / max(1, len(solved.dropped) + len(solved.groups)),
         **_drops("solver", list(solved.dropped.values())),
+        "solver/answers_judged": sum(isinstance(verdict, bool) for verdict in solved.verdicts.values()),
+        "solver/answers_judged_right": sum(verdict is True for verdict in solved.verdicts.values()),
+        "solver/answers_undecided": sum(isinstance(verdict, Undecided) for verdict in solved.verdicts.values()),
         "solver/repetition": _mean([repetition(t) for t in played]),
         "solver/searches": _mean([len(t.queries) for t in played]),
         "solver/response_tokens": _mean([sum(t.response_mask) for t in played]),

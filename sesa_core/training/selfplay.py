@@ -13,6 +13,7 @@ from pathlib import Path
 from sesa_core.bank.snapshot import BankSnapshot
 from sesa_core.config.models import RunConfig
 from sesa_core.policy.base import Engine
+from sesa_core.rollout.answers import AnswerJudge
 from sesa_core.rollout.loop import Table
 from sesa_core.rollout.pool import ProblemPool
 from sesa_core.rollout.solver import CardRules, card_style
@@ -61,6 +62,7 @@ class SelfPlay:
     snapshot: BankSnapshot | None  # None: the bank is switched off
     state: SelfPlayState
     held_out: Collection[str] = frozenset()  # normalised evaluation questions
+    answer_judge: AnswerJudge | None = None  # None: an answer is right by exact match alone
 
     def table(self, role: Role) -> Table:
         return Table(self.engines[role], self.transcript, self.search, self.config.search.top_k, self.config.rollout, self.config.seed)

@@ -1,4 +1,4 @@
-"""One step of self-play: targets -> proposals -> problems -> cards -> groups -> rewards -> updates -> evidence.
+"""One step of self-play: targets -> proposals -> problems -> cards -> games -> verdicts -> rewards -> updates -> evidence.
 
 Owns the order of things and nothing else: each line calls a function that has its own file. The step never touches the
 bank; it reads one frozen snapshot and returns evidence.
@@ -11,8 +11,9 @@ from time import perf_counter
 
 from sesa_core.rewards import proposer_reward
 from sesa_core.rng import stream
+from sesa_core.rollout.answers import Verdicts
 from sesa_core.rollout.proposer import Proposal, propose, validate
-from sesa_core.rollout.solver import Deck, SolverRound, solve
+from sesa_core.rollout.solver import Attempt, Deck, SolverRound, open_claims, reward_groups, solve
 from sesa_core.training.evidence import collect
 from sesa_core.training.grpo import ScoredRollout, Scores, build_rows, scores_of
 from sesa_core.training.metrics import step_metrics
@@ -82,7 +83,8 @@ def play_step(game: SelfPlay, step: int, announce: Callable[[str], None] = lambd
     clock.enter("retrieve")
     decks = retrieve_cards(game, problems, step)
     clock.enter("solve")
-    solved = solve(problems, decks, game.config.selfplay.solver_group, game.card_rules(), game.table(Role.SOLVER), step)
+    attempts = solve(problems, decks, game.config.selfplay.solver_group, game.card_rules(), game.table(Role.SOLVER), step)
+    solved = reward_groups(attempts, game.config.rollout.max_answer_tags, judge_answers(game, attempts, clock))
     updates, scores = update_policies(game, proposals, solved, clock)
     clock.enter("")
     remember(game, solved.groups, step)
@@ -120,6 +122,14 @@ def retrieve_cards(game: SelfPlay, problems: Sequence[Problem], step: int) -> di
     counts = [len(hits) or int(rng.integers(1, bank.top_k + 1)) for hits in found]
     decoys = game.snapshot.decoys(questions, counts, rng) if bank.decoy_share else [()] * len(problems)
     return {p.problem_id: Deck(tuple(hits), tuple(others)) for p, hits, others in zip(problems, found, decoys, strict=True)}
+
+
+def judge_answers(game: SelfPlay, attempts: Sequence[Attempt], clock: Clock) -> Verdicts | None:
+    """What the judge says of the answers that equal no reference, in one batch; None where exact match alone decides."""
+    if game.answer_judge is None:
+        return None
+    clock.enter("judge answers")
+    return game.answer_judge.verdicts(open_claims(attempts, game.config.rollout.max_answer_tags))
 
 
 def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound, clock: Clock) -> tuple[dict[str, float], Scores]:

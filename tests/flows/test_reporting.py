@@ -105,3 +105,12 @@ def test_the_calls_about_questions_are_told_too(tmp_path):
     for enabled, calls in ((True, 300), (False, 240)):
         said = most_that_judging_uses(config(tmp_path, *outside, *played, f"distill.enabled={str(enabled).lower()}"), Work(40, 20))
         assert f"at most {calls} calls" in said
+
+
+def test_the_calls_about_answers_are_told_too(tmp_path):
+    """Twenty steps of 4 x 5 answers, and two evaluations of 10 questions in two arms, each with a greedy answer and 3 samples."""
+    outside = ("judge.base_url=https://host/v1", "judge.model=m", "distill.enabled=false", "rollout.answer_check=judge")
+    played = ("selfplay.problems=4", "selfplay.solver_group=5")
+    measured = ("evaluation.questions=10", "evaluation.arms=[off,on]", "evaluation.samples=3")
+    work = Work(40, 20, {"evaluate greedy": 2})
+    assert f"at most {20 * 4 * 5 + 2 * 10 * 2 * 4} calls" in most_that_judging_uses(config(tmp_path, *outside, *played, *measured), work)

@@ -2,7 +2,7 @@ from dataclasses import dataclass
 
 from sesa_core.cards.schema import Origin, SkillCard
 from sesa_core.errors import SearchUnavailable
-from sesa_core.rollout.solver import CardRules, CardStyle, Deck, seats_for, solve, withheld_samples
+from sesa_core.rollout.solver import CardRules, CardStyle, Deck, reward_groups, seats_for, solve, withheld_samples
 from sesa_core.types import Problem, Target
 from tests.core.rollout.test_loop import one_search, table
 
@@ -62,7 +62,7 @@ def test_decoys_are_shown_only_to_rollouts_that_see_no_card_and_are_marked():
 
 def test_a_group_is_rewarded_in_order():
     t = table(one_search)
-    played = solve([PROBLEM], {"p1": Deck(HITS)}, 4, HALF, t, 1)
+    played = reward_groups(solve([PROBLEM], {"p1": Deck(HITS)}, 4, HALF, t, 1), 1)
     (group,) = played.groups
     assert group.rewards == (1.0,) * 4 and group.pass_rate == 1.0
     assert [x.sample for x in group.trajectories] == [0, 1, 2, 3]
@@ -79,5 +79,5 @@ def test_an_outage_drops_the_whole_group():
         seen.append(seed)
         return "<search>Chad</search>" if len(seen) == 1 else "<answer>franc</answer>"
 
-    played = solve([PROBLEM], {}, 8, HALF, table(script, search=Flaky()), 1)
+    played = reward_groups(solve([PROBLEM], {}, 8, HALF, table(script, search=Flaky()), 1), 1)
     assert played.groups == () and "down" in played.dropped["p1"]

@@ -78,7 +78,7 @@ def assert_nobody_gained(record: StepRecord, g: SelfPlay, undisturbed: StepRecor
 
 def assert_as_ever(g: SelfPlay, step: int = 2) -> None:
     record = play_step(g, step)
-    assert [record.metrics[f"{role}/dropped/{cause}"] for role in Role for cause in ("search", "verification")] == [0, 0, 0, 0]
+    assert [record.metrics[f"{role}/dropped/{cause}"] for role in Role for cause in ("search", "verification", "judge")] == [0] * 6
     assert record.metrics["proposer/dropped"] == record.metrics["solver/dropped_groups"] == 0
     assert record.metrics["solver/problems"] == 4 and len(record.evidence.failures) > 0
 

@@ -1,0 +1,79 @@
+"""Answers that equal no reference, and what the judge says of them: fetched here, so that rewards stay pure.
+
+Invariant: only an answer on which a reward hinges is asked about, each distinct one once; whatever the judge does not clearly say
+leaves it `Undecided`, which is neither right nor wrong. Edge cases: an answer that is too long to be shown to the judge whole is
+wrong without being asked about, since what is cut off might take back what is shown; a judge that leaves `give_up_after` calls
+in a row without an answer is asked nothing more in the same batch, so that one that hangs does not hold up a step for hours.
+"""
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from sesa_core.errors import ServiceError
+from sesa_core.judge.base import Judge
+from sesa_core.judge.compose import MAX_VALUE_CHARS
+from sesa_core.rewards.solver import counted_answer
+from sesa_core.rollout.verify import Undecided
+from sesa_core.text.normalize import matches
+from sesa_core.types import Trajectory
+
+
+class Claim(NamedTuple):
+    """An answer that equals none of the references, and may still mean the same as one of them."""
+
+    question: str
+    reference_answers: tuple[str, ...]
+    answer: str
+
+
+Verdicts = Mapping[Claim, bool | Undecided]
+
+
+def open_claim(trajectory: Trajectory, question: str, reference_answers: tuple[str, ...], max_answer_tags: int = 1) -> Claim | None:
+    """What the judge must be asked before this rollout can be rewarded; None where its reward is known. Not for a dropped one."""
+    answer = counted_answer(trajectory, max_answer_tags)
+    if answer is None or not answer.strip() or len(answer) > MAX_VALUE_CHARS or matches(answer, reference_answers):
+        return None
+    return Claim(question, reference_answers, answer)
+
+
+@dataclass
+class _Silence:
+    """Calls in a row that had no answer."""
+
+    calls: int = 0
+
+
+class AnswerJudge:
+    """Asks the judge whether answers are right, at most `concurrency` calls at a time. A call is not repeated."""
+
+    def __init__(self, judge: Judge | None, concurrency: int, give_up_after: int) -> None:
+        """`judge` is None for a run that was opened without one: it can tell of no answer."""
+        self.judge, self.concurrency, self.give_up_after = judge, concurrency, give_up_after
+
+    def verdicts(self, claims: Iterable[Claim]) -> dict[Claim, bool | Undecided]:
+        """One entry for each distinct claim, in order. Raises nothing. Not to be called from inside an event loop."""
+        distinct = list(dict.fromkeys(claims))
+        if self.judge is None:
+            return dict.fromkeys(distinct, Undecided("the run was opened without a judge"))
+        return dict(zip(distinct, asyncio.run(self._ask_all(distinct, self.judge)), strict=True))
+
+    async def _ask_all(self, claims: Sequence[Claim], judge: Judge) -> list[bool | Undecided]:
+        slots, silence = asyncio.Semaphore(self.concurrency), _Silence()
+        return await asyncio.gather(*(self._ask(claim, judge, slots, silence) for claim in claims))
+
+    async def _ask(self, claim: Claim, judge: Judge, slots: asyncio.Semaphore, silence: _Silence) -> bool | Undecided:
+        async with slots:
+            if silence.calls >= self.give_up_after:
+                return Undecided(f"not asked: the judge left {silence.calls} calls in a row without an answer")
+            try:
+                verdict = await judge.verdict(claim.question, claim.reference_answers, claim.answer)
+            except ServiceError as failure:
+                silence.calls += 1
+                return Undecided(str(failure))
+            silence.calls = 0
+        if verdict.score is None:
+            return Undecided(f"the judge's reply is {verdict.state}: {verdict.reason}")
+        return verdict.score > 0.5
