@@ -7,8 +7,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
+from sesa_core.config.grpo import GrpoSettings
 from sesa_core.config.proposer_rewards import FrontierRewardSettings, ProposerRewardSettings
 from sesa_core.config.section import Section
+from sesa_core.errors import ConfigError
 
 
 class WorldSettings(Section):
@@ -102,28 +104,6 @@ class OptimSettings(Section):
     max_grad_norm: float = Field(1.0, gt=0, description="gradients are clipped to this norm")
 
 
-class GrpoSettings(Section):
-    """GRPO through verl's own `core_algos`."""
-
-    clip_low: float = Field(0.2, gt=0, lt=1, description="the probability ratio is clipped below 1 - this")
-    clip_high: float = Field(0.285, gt=0, description="the probability ratio is clipped above 1 + this")
-    kl_coef: float = Field(0.01, ge=0, description="low-variance KL loss against the initial policy; 0 builds no reference model")
-    entropy_coef: float = Field(0.0, ge=0, description="weight of the entropy bonus")
-    baseline: Literal["group", "arm"] = Field(
-        "arm",
-        description="what a solver rollout is compared with: its group, or those of its group that saw cards of the problem as it did",
-    )
-    normalise_by_std: bool = Field(True, description="divide advantages by the group's standard deviation")
-    loss_aggregation: Literal["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"] = Field(
-        "token-mean", description="how token losses become one number (verl's names); seq-mean-token-sum-norm: Dr. GRPO's"
-    )
-    loss_scale: int | None = Field(
-        None, ge=1, description="the constant that seq-mean-token-sum-norm divides by; empty: rollout.max_context, the longest response"
-    )
-    mini_batch_rows: int = Field(128, ge=1, description="rows per optimizer step")
-    micro_batch_rows: int = Field(8, ge=1, description="rows per forward pass")
-
-
 class EngineSettings(Section):
     """What runs the policies."""
 
@@ -166,7 +146,9 @@ class SelfPlaySettings(Section):
     """The size of one step."""
 
     targets: int = Field(8, ge=1, description="targets per step")
-    proposals_per_target: int = Field(4, ge=1, description="the proposer's group size; 1 only for a frozen proposer")
+    proposals_per_target: int = Field(
+        4, ge=1, description="the proposer's group size; 1 needs grpo.proposer_baseline running, or freeze_proposer"
+    )
     problems: int = Field(16, ge=1, description="at most this many problems are played per step")
     solver_group: int = Field(8, ge=2, description="rollouts per problem")
     update_order: tuple[Literal["solver", "proposer"], ...] = Field(
@@ -177,16 +159,11 @@ class SelfPlaySettings(Section):
     freeze_proposer: bool = Field(False, description="the proposer plays but does not learn")
 
     @model_validator(mode="after")
-    def _both_roles_can_learn(self) -> "SelfPlaySettings":
+    def _each_role_once(self) -> "SelfPlaySettings":
         if sorted(self.update_order) != ["proposer", "solver"]:
             raise ValueError(
                 f"update_order [{', '.join(self.update_order)}] must name solver and proposer once each; "
                 "set freeze_proposer for a proposer that does not learn"
-            )
-        if self.proposals_per_target == 1 and not self.freeze_proposer:
-            raise ValueError(
-                "proposals_per_target 1 leaves nothing to compare a question with, so the proposer would never learn; "
-                "give at least 2, or set freeze_proposer"
             )
         return self
 
@@ -381,3 +358,15 @@ class RunConfig(Section):
     health: HealthSettings = HealthSettings()
     evaluation: EvaluationSettings = EvaluationSettings()
     retention: RetentionSettings = RetentionSettings()
+
+    @model_validator(mode="after")
+    def _the_proposer_can_learn(self) -> "RunConfig":
+        """A ConfigError, not pydantic's: two sections together are wrong, and it names the key."""
+        alone = self.selfplay.proposals_per_target == 1 and self.grpo.proposer_baseline == "group"
+        if alone and not self.selfplay.freeze_proposer:
+            hint = (
+                "a group of one leaves nothing to compare a question with, so the proposer would never learn; "
+                "give at least 2, or set grpo.proposer_baseline=running, or selfplay.freeze_proposer"
+            )
+            raise ConfigError("selfplay.proposals_per_target", 1, hint)
+        return self

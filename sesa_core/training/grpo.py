@@ -1,9 +1,8 @@
 """Rewards of rollouts -> rows with advantages: what is left of a step for the optimizer.
 
-Pure. A row's advantage is its reward centred inside its group, (r - mean) / (std + 1e-6) with the sample standard
-deviation, as verl's `core_algos` computes it. Invariant: only rows that can move the policy come out; everything else is
-counted, and appears in no denominator. Edge case: verl would hand a group's lone survivor its raw reward as advantage, so
-a group with fewer than two survivors is dropped.
+Pure. A row's advantage is its reward, compared with what `baselines.py` says. Invariant: only rows that can move the policy come
+out; everything else is counted, and appears in no denominator. Edge case: a group with fewer survivors than its baseline needs is
+dropped.
 """
 
 import math
@@ -12,6 +11,7 @@ from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
 from sesa_core.policy.base import TrainingRow
+from sesa_core.training.baselines import Baseline
 from sesa_core.types import Role, Trajectory
 
 
@@ -22,6 +22,11 @@ class ScoredRollout:
     trajectory: Trajectory
     group_id: str
     reward: float
+
+    @property
+    def survives(self) -> bool:
+        """Its reward is a number, and the policy wrote some of it."""
+        return math.isfinite(self.reward) and any(self.trajectory.response_mask)
 
 
 class Score(NamedTuple):
@@ -40,8 +45,8 @@ class GroupCounts:
 
     groups: int = 0
     live: int = 0
-    too_small: int = 0  # groups with fewer than two survivors
-    zero_variance: int = 0  # groups whose survivors all earned the same: nothing to learn, the KL term included
+    too_small: int = 0  # groups with fewer survivors than can be compared
+    zero_variance: int = 0  # groups whose survivors all earned what they are compared with: nothing to learn, the KL term included
     rows: int = 0  # rollouts that the optimizer sees
     non_finite: int = 0  # rollouts dropped because their reward is nan or infinite
     silent: int = 0  # rollouts dropped because the policy wrote no token of them
@@ -52,13 +57,14 @@ class GroupCounts:
         return metrics | {"groups/zero_variance_share": self.zero_variance / self.groups if self.groups else 0.0}
 
 
-def build_rows(scored: Sequence[ScoredRollout], normalise_by_std: bool = True) -> tuple[list[TrainingRow], GroupCounts]:
+def build_rows(scored: Sequence[ScoredRollout], baseline: Baseline) -> tuple[list[TrainingRow], GroupCounts]:
     """Rows of the live groups, groups in order of their first rollout, and what was dropped. No rows: no update is due."""
     groups = _survivors(scored)
-    big_enough = [group for group in groups if len(group) >= 2]
-    live = _live(groups)
+    big_enough = [group for group in groups if len(group) >= baseline.least]
+    live = _live(groups, baseline)
     flat = [rollout for group in live for rollout in group]
-    rows = [_row(rollout, advantage) for rollout, advantage in zip(flat, _advantages(flat, normalise_by_std), strict=True)]
+    advantages = baseline.advantages([r.reward for r in flat], [r.group_id for r in flat])
+    rows = [_row(rollout, advantage) for rollout, advantage in zip(flat, advantages, strict=True)]
     finite = [rollout for rollout in scored if math.isfinite(rollout.reward)]
     counts = GroupCounts(
         groups=len(groups),
@@ -67,41 +73,38 @@ def build_rows(scored: Sequence[ScoredRollout], normalise_by_std: bool = True) -
         zero_variance=len(big_enough) - len(live),
         rows=len(rows),
         non_finite=len(scored) - len(finite),
-        silent=sum(not any(rollout.trajectory.response_mask) for rollout in finite),
+        silent=sum(not rollout.survives for rollout in finite),
     )
     return rows, counts
+
+
+def surviving_rewards(scored: Sequence[ScoredRollout]) -> list[float]:
+    """Rewards that may be compared, or enter a mean."""
+    return [rollout.reward for rollout in scored if rollout.survives]
 
 
 def _survivors(scored: Sequence[ScoredRollout]) -> list[list[ScoredRollout]]:
     """Every group, also one that nobody of survives, in order of its first rollout."""
     groups: dict[str, list[ScoredRollout]] = {rollout.group_id: [] for rollout in scored}
     for rollout in scored:
-        if math.isfinite(rollout.reward) and any(rollout.trajectory.response_mask):
+        if rollout.survives:
             groups[rollout.group_id].append(rollout)
     return list(groups.values())
 
 
-def _live(groups: Sequence[list[ScoredRollout]]) -> list[list[ScoredRollout]]:
-    return [group for group in groups if len(group) >= 2 and any(rollout.reward != group[0].reward for rollout in group)]
+def _live(groups: Sequence[list[ScoredRollout]], baseline: Baseline) -> list[list[ScoredRollout]]:
+    return [group for group in groups if len(group) >= baseline.least and baseline.teaches([rollout.reward for rollout in group])]
 
 
-def scores_of(scored: Sequence[ScoredRollout], rows: Sequence[TrainingRow]) -> Scores:
-    """What every scored rollout earned; `rows` are those that `build_rows` made of them."""
-    flat = [_key(rollout.trajectory) for group in _live(_survivors(scored)) for rollout in group]
+def scores_of(scored: Sequence[ScoredRollout], rows: Sequence[TrainingRow], baseline: Baseline) -> Scores:
+    """What every scored rollout earned; `rows` are those that `build_rows` made of them with this baseline."""
+    flat = [_key(rollout.trajectory) for group in _live(_survivors(scored), baseline) for rollout in group]
     advantages = {key: row.advantage for key, row in zip(flat, rows, strict=True)}
     return {(key := _key(r.trajectory)): Score(r.reward, advantages.get(key)) for r in scored}
 
 
 def _key(trajectory: Trajectory) -> tuple[Role, str, int]:
     return trajectory.role, trajectory.group_id, trajectory.sample
-
-
-def _advantages(rollouts: Sequence[ScoredRollout], normalise_by_std: bool) -> list[float]:
-    if not rollouts:
-        return []
-    from sesa_core.training.verl.advantages import group_advantages  # verl takes seconds to import; the rules above need none of it
-
-    return group_advantages([r.reward for r in rollouts], [r.group_id for r in rollouts], normalise_by_std)
 
 
 def _row(rollout: ScoredRollout, advantage: float) -> TrainingRow:

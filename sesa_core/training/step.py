@@ -14,8 +14,9 @@ from sesa_core.rng import stream
 from sesa_core.rollout.answers import Verdicts
 from sesa_core.rollout.proposer import Proposal, propose, validate
 from sesa_core.rollout.solver import Attempt, Deck, SolverRound, open_claims, reward_groups, solve
+from sesa_core.training.baselines import Baseline, GroupBaseline, RunningBaseline, followed_mean, started_mean
 from sesa_core.training.evidence import collect
-from sesa_core.training.grpo import ScoredRollout, Scores, build_rows, scores_of
+from sesa_core.training.grpo import ScoredRollout, Scores, build_rows, scores_of, surviving_rewards
 from sesa_core.training.metrics import step_metrics
 from sesa_core.training.selfplay import SelfPlay
 from sesa_core.types import Group, Problem, Role, StepEvidence
@@ -138,12 +139,13 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
     A batch without a live group updates nothing.
     """
     scored = {Role.SOLVER: score_solver(solved.groups, game.config.grpo.baseline), Role.PROPOSER: score_proposals(game, proposals, solved)}
+    baselines = choose_baselines(game, scored[Role.PROPOSER])
     metrics: dict[str, float] = {}
     scores: Scores = {}
     for name in game.config.selfplay.update_order:
         role = Role(name)
-        rows, counts = build_rows(scored[role], normalise_by_std=game.config.grpo.normalise_by_std)
-        scores |= scores_of(scored[role], rows)
+        rows, counts = build_rows(scored[role], baselines[role])
+        scores |= scores_of(scored[role], rows, baselines[role])
         metrics |= {f"{role}/{key}": value for key, value in counts.as_metrics().items()}
         earned = [r.reward for r in scored[role]]
         metrics[f"{role}/reward"] = fmean(earned) if earned else 0.0
@@ -153,7 +155,19 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
         clock.enter(f"update {role}")
         metrics |= {f"{role}/{key}": value for key, value in game.engines[role].update(rows).items()}
         game.engines[role].sync()
+    if isinstance(running := baselines[Role.PROPOSER], RunningBaseline):
+        metrics["proposer/baseline"] = running.mean
+        rate = game.config.grpo.proposer_baseline_rate
+        game.state.proposer_mean = followed_mean(running.mean, surviving_rewards(scored[Role.PROPOSER]), rate)
     return metrics, scores
+
+
+def choose_baselines(game: SelfPlay, proposals: Sequence[ScoredRollout]) -> dict[Role, Baseline]:
+    """What each role's rewards of this step are compared with: their groups, or the proposer's the mean of the steps before."""
+    group = GroupBaseline(game.config.grpo.normalise_by_std)
+    running = game.config.grpo.proposer_baseline == "running"
+    mean = started_mean(game.state.proposer_mean, surviving_rewards(proposals)) if running else None
+    return {Role.SOLVER: group, Role.PROPOSER: group if mean is None else RunningBaseline(mean)}
 
 
 def score_solver(groups: Sequence[Group], baseline: str) -> list[ScoredRollout]:

@@ -5,6 +5,7 @@ import pytest
 from sesa_core.config.load import config_hash, describe_schema, load_config, presets, save_config
 from sesa_core.config.proposer_rewards import FrontierRewardSettings, PassRateBandSettings, ValidOnlySettings
 from sesa_core.errors import ConfigError
+from sesa_core.training.baselines import GroupBaseline
 from sesa_core.training.grpo import ScoredRollout, build_rows
 from sesa_core.types import Ending, Role, Trajectory
 
@@ -22,7 +23,7 @@ def test_every_shipped_preset_lets_both_roles_learn(name):
     for role, size in groups.items():
         trajectories = [Trajectory(Role(role), "g", i, "", (1,), (2,), (1,), (0.0,), (), Ending.FINISHED) for i in range(size)]
         scored = [ScoredRollout(t, "g", float(i == 0)) for i, t in enumerate(trajectories)]
-        assert build_rows(scored)[1].rows == size, role
+        assert build_rows(scored, GroupBaseline())[1].rows == size, role
     assert set(config.selfplay.update_order) == {"solver", "proposer"} and not config.selfplay.freeze_proposer
     posed = config.selfplay.targets * config.selfplay.proposals_per_target
     assert posed >= config.selfplay.problems, "the pool fills slots, it does not replace the proposer"
@@ -94,7 +95,7 @@ def test_lists_are_replaced_not_merged():
         ("proposer_reward.kind=", "proposer_reward.kind", "the kinds are frontier,"),
         ("proposer_reward=valid_only", "proposer_reward", "set proposer_reward.kind"),
         ("optim.lr=.inf", "optim.lr", "finite number"),
-        ("selfplay.proposals_per_target=1", "selfplay", "would never learn"),
+        ("selfplay.proposals_per_target=1", "selfplay.proposals_per_target", "or set grpo.proposer_baseline=running, or selfplay.freeze"),
         ("selfplay.update_order=[]", "selfplay", "solver and proposer once each"),
         ("selfplay.update_order=[solver]", "selfplay", "set freeze_proposer"),
         ("selfplay.update_order=[solver, solver]", "selfplay", "solver and proposer once each"),
@@ -142,6 +143,8 @@ def test_an_earlier_runs_settings_can_be_given_another_kind(tmp_path):
 
 def test_settings_that_only_look_contradictory_are_taken():
     assert load_config(overrides=["selfplay.freeze_proposer=true", "selfplay.proposals_per_target=1"]).selfplay.freeze_proposer
+    alone = load_config(overrides=["grpo.proposer_baseline=running", "selfplay.proposals_per_target=1"])
+    assert alone.selfplay.proposals_per_target == 1, "compared with earlier steps"
     assert load_config(overrides=["validation.max_words=0"]).validation.max_words == 0, "0 is no bound"
     assert load_config(overrides=["selfplay.update_order=[proposer, solver]"]).selfplay.update_order == ("proposer", "solver")
 
