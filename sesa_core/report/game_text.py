@@ -11,6 +11,7 @@ from sesa_core.config.models import RunConfig
 from sesa_core.config.proposer_rewards import ProposerRewardSettings
 from sesa_core.report.rollouts import Game
 from sesa_core.rollout.stored import StoredRollout
+from sesa_core.text.normalize import matches
 from sesa_core.types import Ending, Role, Turn, TurnKind
 
 TITLE, HEAD, TEXT = "title", "head", "text"  # kinds of lines
@@ -117,7 +118,10 @@ def _solver_parts(rollout: StoredRollout, config: RunConfig) -> str:
     tags, allowed = sum(t.tags for t in rollout.turns if t.kind is TurnKind.ANSWER), config.rollout.max_answer_tags
     if tags > allowed:
         return f"{tags} answers where {allowed} may be given"
-    return "the answer is right" if rollout.reward else "the answer is wrong"
+    if not rollout.reward:
+        return "the answer is wrong"
+    judged = config.rollout.answer_check == "judge" and not matches(rollout.final, rollout.reference_answers)
+    return "the judge calls the answer right" if judged else "the answer is right"
 
 
 def _proposer_parts(rollout: StoredRollout, game: Game, config: RunConfig) -> str:

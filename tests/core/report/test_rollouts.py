@@ -178,6 +178,16 @@ def test_a_game_reads_from_the_proposer_s_search_to_the_last_reward(files):
     assert "solver 1/6" in only and "solver 1/3" not in only and "solved      2 of 4" in only
 
 
+def test_an_answer_that_the_judge_called_right_says_so(files):
+    """Only where a judge was asked, and only of an answer that equals no reference."""
+    found, _ = report.games_of_target(TARGET.target_id, read_step(files[0]))
+    right, wrong = found.rollouts[0], found.rollouts[2]
+    judged = load_config(overrides=["rollout.answer_check=judge"])
+    in_other_words = replace(wrong, reward=1.0)
+    told = [reward_parts(r, found, judged) for r in (right, wrong, in_other_words)]
+    assert told == ["the answer is right", "the answer is wrong", "the judge calls the answer right"]
+
+
 def test_how_a_reward_was_made_up(files):
     rollouts, parts = read_step(files[0]), []
     found, others = report.games_of_target(TARGET.target_id, rollouts)
