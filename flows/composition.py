@@ -80,7 +80,7 @@ def build_transcript(config: RunConfig) -> "Transcript":
     from sesa_core.rollout.transcript import Transcript
 
     tokenizer = load_tokenizer(resolve_policy_path(config.policy.path))
-    return Transcript(tokenizer, config.rollout.profile, config.rollout.max_searches)
+    return Transcript(tokenizer, config.rollout.profile, config.rollout.max_searches, config.rollout.worked_example)
 
 
 def build_verifier(config: RunConfig, world: "TrainingWorld", solver_table: "Table", judge: "Judge | None") -> "Verifier":

@@ -62,6 +62,7 @@ class RolloutSettings(Section):
         description="prompts, how a search is written and how its passages come back: `default` <search> and <information>, `r-search` "
         "<search> and <observation>, `qwen` and `llama3` the tool calls and chat turns of those families, `tiny` the shipped policy's",
     )
+    worked_example: bool = Field(False, description="show each role a game that was played well before its own: for small chat models")
     max_searches: int = Field(9, ge=1, le=50, description="searches per trajectory; one more turn is left for the answer")
     max_context: int = Field(8192, ge=64, description="tokens of prompt and response together")
     max_answer_tags: int = Field(1, ge=1, description="more <answer> tags than this score 0")

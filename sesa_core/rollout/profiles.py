@@ -23,9 +23,10 @@ class Profile:
     """One family.
 
     `solver`, `proposer`, `verify` are what the user message says, `system` what stands before the cards in the system message
-    of a game with searches. `reply` is what the environment writes after a search, with `{passages}` in it; `results` is the
-    tag that holds them. A turn ends with one of `ends`; `closing` are the chat tokens that close it, of which the environment
-    writes the first if the policy wrote none. `strict`: a turn is exactly one tag pair.
+    of a game with searches. `call` is how the policy writes a search, with `{query}` in it, `reply` what the environment writes
+    after it, with `{passages}` in it; `results` is the tag that holds them. A turn ends with one of `ends`; `closing` are the chat
+    tokens that close it, of which the environment writes the first if the policy wrote none. `strict`: a turn is exactly one tag
+    pair.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Profile:
     verify: str
     reply: str
     ends: tuple[str, ...]
+    call: str = "<search>{query}</search>"
     system: str = ""
     results: str = "information"
     closing: tuple[str, ...] = ()
@@ -91,6 +93,7 @@ def _qwen() -> Profile:
         system=_text("qwen_system"),
         reply="\n<|im_start|>user\n<tool_response>\n{passages}\n</tool_response><|im_end|>\n<|im_start|>assistant\n",
         ends=("</tool_call>", "<|im_end|>", *FINALS),
+        call='<tool_call>\n{"name": "search", "arguments": {"query": "{query}"}}\n</tool_call>',
         results="tool_response",
         closing=("<|im_end|>",),
         calls=(CallForm.TOOL_CALL,),
@@ -108,6 +111,7 @@ def _llama3() -> Profile:
         system=_text("llama3_system"),
         reply=f"{header.format('ipython')}{{passages}}<|eot_id|>{header.format('assistant')}",
         ends=("<|eot_id|>", "<|eom_id|>", *FINALS),
+        call='{"name": "search", "parameters": {"query": "{query}"}}',
         closing=("<|eot_id|>", "<|eom_id|>"),
         calls=(CallForm.JSON,),
         forged=(*TagReader.forged, "<|start_header_id|>"),

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any
 
+from sesa_core.rollout.example import EXAMPLES, QUESTION, TARGET
 from sesa_core.rollout.profiles import PROFILES
 from sesa_core.text.tags import Neutraliser, one_line
 from sesa_core.types import Passage, Role, Target, Turn
@@ -20,8 +21,8 @@ class Transcript:
     `tokenizer` is a Hugging Face fast tokenizer with a chat template; `profile` one of PROFILES.
     """
 
-    def __init__(self, tokenizer: Any, profile: str, max_searches: int) -> None:
-        self.tokenizer, self.max_searches = tokenizer, max_searches
+    def __init__(self, tokenizer: Any, profile: str, max_searches: int, worked_example: bool = False) -> None:
+        self.tokenizer, self.max_searches, self.worked_example = tokenizer, max_searches, worked_example
         self.profile = PROFILES[profile]()
         self._readers = {role: self.profile.reader(role) for role in Role}
         special = [token.content for token in tokenizer.added_tokens_decoder.values() if token.special]
@@ -51,15 +52,29 @@ class Transcript:
 
     def solver_messages(self, question: str, cards_block: str = "") -> list[dict[str, str]]:
         """The cards stand in a system message before the question, at the same place in training, evaluation and serving."""
-        text = self.profile.solver.format(question=self._line(question), max_searches=self.max_searches, results=self.profile.results)
-        return [*self._system(self._neutral(cards_block.rstrip())), {"role": "user", "content": text}]
+        text = self._solver_text(question)
+        return [*self._system(self._neutral(cards_block.rstrip())), *self._example(Role.SOLVER), {"role": "user", "content": text}]
+
+    def _solver_text(self, question: str) -> str:
+        return self.profile.solver.format(question=self._line(question), max_searches=self.max_searches, results=self.profile.results)
 
     def proposer_messages(self, target: Target) -> list[dict[str, str]]:
         """A target of no relation is named by its answer alone."""
+        return [*self._system(), *self._example(Role.PROPOSER), {"role": "user", "content": self._proposer_text(target)}]
+
+    def _proposer_text(self, target: Target) -> str:
         answer, relation = self._line(target.answer), self._line(target.relation)
         labelled = f"{relation}: {answer}" if relation else answer
-        text = self.profile.proposer.format(target=answer, labelled_target=labelled, hops=target.hops, results=self.profile.results)
-        return [*self._system(), {"role": "user", "content": text}]
+        return self.profile.proposer.format(target=answer, labelled_target=labelled, hops=target.hops, results=self.profile.results)
+
+    def _example(self, role: Role) -> list[dict[str, str]]:
+        """A user's message and all of the game that follows it, as one message of the policy."""
+        if not self.worked_example:
+            return []
+        example = EXAMPLES[role]
+        asked = self._solver_text(QUESTION) if role is Role.SOLVER else self._proposer_text(TARGET)
+        turns = [self.profile.call.replace("{query}", query) + self.reply_text(found) for query, found in example.searches]
+        return [{"role": "user", "content": asked}, {"role": "assistant", "content": "".join(turns) + example.final}]
 
     def verify_messages(self, question: str, passages: Sequence[Passage]) -> list[dict[str, str]]:
         text = self.profile.verify.format(passages=self.passages_text(passages), question=self._line(question))
