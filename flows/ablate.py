@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from flows.worlds import pinned
 from sesa_core.config.load import PLACES, config_hash, load_config
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import ConfigError
@@ -155,10 +156,11 @@ def lay_out(arms: Sequence[Arm], seeds: Sequence[int], settings: Settings, runs_
 
 
 def refuse_other_settings(cell: CellRun) -> None:
-    """Raises ConfigError naming the first key in which the cell's run differs from what is asked."""
+    """Raises ConfigError naming the first key in which the cell's run differs from what is asked: its settings, or what its world held."""
     if not cell.folder.config_file.exists():
         return
-    there, asked = cell.folder.config(), cell.config
+    there = cell.folder.config()
+    asked = cell.config if there.world.fingerprint is None else pinned(cell.config)  # runs of an earlier SESA say nothing of their world
     if config_hash(there) != config_hash(asked):
         key, has, wants = next(_differences(there.model_dump(mode="json"), asked.model_dump(mode="json")))
         hint = f"{cell.folder.path} was run with {has!r}; the cells of an experiment differ in arm and seed alone: give another --runs-dir"

@@ -12,6 +12,7 @@ import pytest
 from flows.ablate import Bench, CellRun, Settings, lay_out, stand
 from flows.commands.ablate import parse_seeds, refuse_overload
 from flows.composition import check
+from flows.worlds import pinned
 from sesa_core.config.load import load_config
 from sesa_core.errors import ConfigError
 from sesa_core.evaluation.ablation.arms import FULL, Arm
@@ -41,7 +42,7 @@ def cell(runs_dir: Path, *overrides: str) -> CellRun:
 def started(runs_dir: Path, *overrides: str) -> CellRun:
     """A cell whose run exists, as one that was broken off before its first step."""
     own = cell(runs_dir, *overrides)
-    create_run(own.config.model_copy(update={"runs_dir": str(runs_dir)}), own.folder.name)
+    create_run(pinned(own.config.model_copy(update={"runs_dir": str(runs_dir)})), own.folder.name)
     return own
 
 
@@ -55,6 +56,19 @@ def test_a_cell_that_was_run_with_other_settings_is_refused_by_the_key_that_diff
     done = sesa("ablate", "--arms", FULL, "--seeds", "0", "--segments", "1", "--set", "optim.lr=1e-4", "--runs-dir", tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error: optim.lr: 0.0001 is not allowed; ")
+
+
+def test_a_cell_that_was_run_over_another_world_is_refused_and_one_that_says_nothing_of_its_world_is_not(tmp_path):
+    there = started(tmp_path)
+    world = there.folder.config().world
+    written = there.folder.config_file.read_text()
+    there.folder.config_file.write_text(written.replace(world.fingerprint, "world-of-yesterday"))
+    with pytest.raises(ConfigError) as refusal:
+        cell(tmp_path)
+    assert refusal.value.key == "world.fingerprint" and "was run with 'world-of-yesterday'" in str(refusal.value)
+    there.folder.config_file.write_text(written.replace(f"  fingerprint: {world.fingerprint}\n", ""))
+    assert there.folder.config().world.fingerprint is None
+    assert stand(cell(tmp_path)).kind == "broken off"
 
 
 def test_an_arm_with_wrong_settings_is_refused_before_anything_starts(tmp_path):
