@@ -17,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 
 from flows.worlds import pinned
-from sesa_core.config.load import PLACES, config_hash, load_config
+from sesa_core.config.load import PLACES, config_hash, load_config, without_replaced_kinds
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import ConfigError
 from sesa_core.evaluation.ablation.arms import OWNED, Arm, matched, require_same_measure
@@ -45,9 +45,10 @@ class Settings:
                 raise ConfigError("--set", override, f"give it with {OWNED[key]}")
 
     def of(self, arm: Arm, seed: int) -> list[str]:
-        """`key=value` of one cell, in the order in which they are laid over the preset and the file."""
+        """`key=value` of one cell, in the order in which they are laid over the preset and the file. An arm that takes another kind
+        of settings leaves behind what only the experiment's kind knows."""
         size = [f"selfplay.segments={self.segments}"] if self.segments is not None else []
-        return [*self.overrides, *size, *arm.changes, f"seed={seed}"]
+        return [*without_replaced_kinds(self.overrides, arm.changes), *size, *arm.changes, f"seed={seed}"]
 
     def config(self, arm: Arm, seed: int) -> RunConfig:
         return load_config(self.preset, self.file, self.of(arm, seed))

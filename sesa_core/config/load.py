@@ -111,11 +111,22 @@ def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
+def without_replaced_kinds(overrides: Sequence[str], later: Sequence[str]) -> list[str]:
+    """`overrides` but for those of a kind of settings that `later` ones replace by another, which would refuse them."""
+    over = functools.reduce(merge, map(_parse_override, later), {})
+    return [text for text in overrides if (alone := _parse_override(text)) == _outlasting(alone, over)]
+
+
 def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     """`merge`, where a layer that names another kind of a section leaves behind what only the former kind knew.
 
     Else the whole settings of an earlier run could never be given another kind by a single key.
     """
+    return merge(_outlasting(base, over), over)
+
+
+def _outlasting(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """`base` without what only a kind knew that `over` replaces by another."""
     kept = dict(base)
     for name, field in RunConfig.model_fields.items():
         given, stood = over.get(name), base.get(name)
@@ -125,7 +136,7 @@ def _lay_over(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any
         chosen = [v for v in variants if _kind_of(v) == given["kind"]]
         if chosen and stood.get("kind", field.default.kind) != given["kind"]:
             kept[name] = {key: value for key, value in stood.items() if key in chosen[0].model_fields}
-    return merge(kept, over)
+    return kept
 
 
 def _read_preset(name: object) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from flows.composition import check
 from flows.worlds import pinned
 from sesa_core.config.load import load_config
 from sesa_core.errors import ConfigError
-from sesa_core.evaluation.ablation.arms import FULL, Arm
+from sesa_core.evaluation.ablation.arms import ARMS, FULL, Arm
 from sesa_core.training.run_folder import create_run, hold
 from tests.flows.conftest import PATIENCE_S, environment, sesa, told, wait_for
 
@@ -69,6 +69,13 @@ def test_a_cell_that_was_run_over_another_world_is_refused_and_one_that_says_not
     there.folder.config_file.write_text(written.replace(f"  fingerprint: {world.fingerprint}\n", ""))
     assert there.folder.config().world.fingerprint is None
     assert stand(cell(tmp_path)).kind == "broken off"
+
+
+def test_what_an_experiment_sets_of_one_kind_of_reward_is_no_setting_of_an_arm_with_another_kind():
+    settings = Settings(None, None, ("proposer_reward.extreme_penalty=0.1", "proposer_reward.invalid_reward=-0.1"), None)
+    shaped, unshaped = (settings.config(ARMS[name], 0).proposer_reward for name in (FULL, "no_frontier_shaping"))
+    assert (shaped.kind, shaped.extreme_penalty, shaped.invalid_reward) == ("frontier", 0.1, -0.1)
+    assert (unshaped.kind, unshaped.invalid_reward) == ("one_minus_pass_rate", -0.1)
 
 
 def test_an_arm_with_wrong_settings_is_refused_before_anything_starts(tmp_path):
