@@ -5,8 +5,8 @@ question about another split than its target's, even where the value happens to 
 is the papers' way: an answerer without search, greedy and without cards, gets the evidence among noise passages and must
 reach the target; if it does so without any evidence, the question is too easy. `JudgeVerifier` lets the judge be that answerer.
 
-Invariant: whoever cannot tell rejects nothing. Edge case: a judge that answers some questions and not others leaves the others
-`Undecided`.
+Invariant: whoever cannot tell rejects nothing. Edge cases: a judge that answers some questions and not others leaves the others
+`Undecided`, and so does an answerer that has no room for the passages.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from sesa_core.judge.base import EvidenceAnswer, Judge, ReplyState
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection, names_target
 from sesa_core.text.normalize import contains, matches
-from sesa_core.types import Passage, Role, Target, Trajectory
+from sesa_core.types import Ending, Passage, Role, Target, Trajectory
 
 
 @dataclass(frozen=True)
@@ -93,22 +93,24 @@ class PolicyVerifier:
         """`table`: greedy, without searches (`max_searches=0`). `closed_book`: also ask without evidence, to reject what is too easy."""
         self.table, self.noise_passages, self.closed_book = table, noise_passages, closed_book
 
-    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | None]:
+    def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | Undecided | None]:
         shown = [with_noise(c, self.noise_passages, rng) for c in candidates]
         seats = [self._seat(c, passages, i, "open") for i, (c, passages) in enumerate(zip(candidates, shown, strict=True))]
         if self.closed_book:
             seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
-        finals = [t.final for t in play(seats, self.table, ("verify", step))]
-        without = finals[len(candidates) :] or [None] * len(candidates)
-        return [self._verdict(c, *said) for c, *said in zip(candidates, finals[: len(candidates)], without, strict=True)]
+        played = play(seats, self.table, ("verify", step))
+        without = [t.final for t in played[len(candidates) :]] or [None] * len(candidates)
+        return [self._verdict(c, *said) for c, *said in zip(candidates, played[: len(candidates)], without, strict=True)]
 
     def _seat(self, candidate: Candidate, passages: Sequence[Passage], index: int, kind: str) -> Seat:
         messages = tuple(self.table.transcript.verify_messages(candidate.question, passages))
         return Seat(Role.SOLVER, f"{kind}/{candidate.target.target_id}", index, messages)
 
     @staticmethod
-    def _verdict(candidate: Candidate, with_evidence: str | None, without: str | None) -> Rejection | None:
-        if not _reached(candidate, with_evidence):
+    def _verdict(candidate: Candidate, with_evidence: Trajectory, without: str | None) -> Rejection | Undecided | None:
+        if with_evidence.ending is Ending.TRUNCATED:
+            return Undecided("the evidence and an answer to it find no room in rollout.max_context")
+        if not _reached(candidate, with_evidence.final):
             return Rejection.WRONG_ANSWER
         return Rejection.TOO_EASY if _reached(candidate, without) else None
 

@@ -90,6 +90,16 @@ def test_the_answerer_must_need_the_evidence():
     assert answerer("dinar", "dinar").verify([candidate()], 1, stream(0)) == [Rejection.WRONG_ANSWER]
 
 
+def test_an_answerer_without_room_for_the_evidence_cannot_tell():
+    verifier = answerer("franc", "dinar")
+    size = len(
+        verifier.table.transcript.encode(verifier.table.transcript.prompt_text(verifier._seat(candidate(), EVIDENCE, 0, "open").messages))
+    )
+    verifier.table = replace(verifier.table, settings=verifier.table.settings.model_copy(update={"max_context": size}))
+    (undecided,) = verifier.verify([candidate()], 1, stream(0))
+    assert isinstance(undecided, Undecided) and "rollout.max_context" in undecided.cause
+
+
 def test_without_the_closed_book_nobody_is_asked_what_it_knows_by_heart():
     verifier = answerer("franc", "franc", closed_book=False)
     assert verifier.verify([candidate(), candidate(OTHER_VALUE)], 1, stream(0)) == [None, None]
