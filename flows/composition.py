@@ -43,13 +43,16 @@ def check(config: RunConfig) -> None:
 
     Raises UserError for a setting that cannot work, ServiceError for a judge that does not answer.
     """
-    from sesa_core.policy.loading import positions_of, resolve_policy_path
+    from sesa_core.policy.loading import positions_of, require_adapted_layers, resolve_policy_path
     from sesa_core.rollout.fit import require_fit
 
     if needs_judge(config):
         judge_endpoint(config)
     refuse_uncounted_calls(config)
-    require_fit(build_transcript(config), config, positions_of(resolve_policy_path(config.policy.path)))
+    policy = resolve_policy_path(config.policy.path)
+    require_fit(build_transcript(config), config, positions_of(policy))
+    if config.policy.lora.rank and config.policy.lora.targets != "all-linear":
+        require_adapted_layers(policy, config.policy.lora.targets)
     first_cards(config)
     refuse_bank_of_another_run(config)
     check_world(config)

@@ -204,19 +204,23 @@ def _config_error(error: ErrorDetails) -> ConfigError:
 
 
 def _walk(loc: Sequence[int | str]) -> tuple[list[str], tuple[type[BaseModel], ...]]:
-    """The dotted key that pydantic's `loc` means, without the kinds that it names on the way, and the section that it ends in.
+    """The dotted key that pydantic's `loc` means, without the kinds and types that it names on the way, and the section that it ends in.
 
     Several sections: it ends before one of these was chosen.
     """
     path: list[str] = []
     sections: tuple[type[BaseModel], ...] = (RunConfig,)
-    for part in map(str, loc):
+    plain = False  # the value of a key was reached
+    for part in loc:
         if len(sections) > 1:
             sections = tuple(s for s in sections if _kind_of(s) == part)
             continue
-        path.append(part)
-        field = sections[0].model_fields.get(part)  # None for a place in a list
-        sections = (field and _variants(field.annotation)) or sections
+        if plain and isinstance(part, str):  # one of several types that the value may have
+            continue
+        path.append(str(part))
+        if not plain and (field := sections[0].model_fields.get(str(part))) is not None:
+            inner = _variants(field.annotation)
+            sections, plain = inner or sections, not inner
     return path, sections
 
 

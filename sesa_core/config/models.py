@@ -80,7 +80,7 @@ class LoraSettings(Section):
 
     rank: int = Field(0, ge=0, description="of the adapters; 0: all weights are trained")
     alpha: float = Field(32.0, gt=0, description="an adapter counts alpha / rank")
-    targets: tuple[str, ...] | Literal["all-linear"] = Field(
+    targets: Annotated[tuple[str, ...], Field(min_length=1)] | Literal["all-linear"] = Field(
         "all-linear", description="names of the layers that get one; all-linear: every linear layer but the output head"
     )
 

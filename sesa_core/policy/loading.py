@@ -7,6 +7,7 @@ person's mistake and is refused at once, before anything is downloaded.
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -56,6 +57,22 @@ def positions_of(path: Path) -> int | None:
     """Tokens that the policy under `path` can see at once; None if its config does not say."""
     config = json.loads((path / "config.json").read_text())
     return config.get("text_config", config).get("max_position_embeddings")
+
+
+def require_adapted_layers(path: Path, targets: Sequence[str]) -> None:
+    """Raises ConfigError for a name in `targets` that no linear layer of the policy under `path` has. Its weights are not read."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.pytorch_utils import Conv1D
+
+    with torch.device("meta"):
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(path))
+    head = model.get_output_embeddings()
+    linear = [name for name, part in model.named_modules() if isinstance(part, torch.nn.Linear | Conv1D) and part is not head]
+    for target in targets:
+        if not any(name == target or name.endswith(f".{target}") for name in linear):
+            known = sorted({name.rpartition(".")[2] for name in linear})
+            raise ConfigError("policy.lora.targets", target, f"no linear layer of this model has that name; there are {', '.join(known)}")
 
 
 def _torch_dtype(name: str) -> "torch.dtype":

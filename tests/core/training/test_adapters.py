@@ -5,6 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from sesa_core.errors import ConfigError
+from sesa_core.policy.loading import require_adapted_layers
 from sesa_core.training.host import make_host
 from sesa_core.types import Role
 from tests.engine_support import requests, sampled_rows, settings, weights
@@ -53,6 +55,15 @@ def test_the_layers_that_get_an_adapter_can_be_named(policy_path, tmp_path):
         before = weights(engine, tmp_path / "before")
         engine.update(sampled_rows(engine))
         assert changed(before, weights(engine, tmp_path / "after")) == {n for n in before if n.endswith(("q_proj.weight", "v_proj.weight"))}
+
+
+def test_a_layer_that_the_model_does_not_have_is_refused_and_so_is_what_is_no_linear_layer(policy_path):
+    require_adapted_layers(policy_path, ["q_proj", "layers.0.mlp.down_proj"])
+    for wrong in ("q_prj", "proj", "norm", "lm_head"):
+        with pytest.raises(ConfigError) as refusal:
+            require_adapted_layers(policy_path, ["q_proj", wrong])
+        assert (refusal.value.key, refusal.value.value) == ("policy.lora.targets", wrong)
+        assert str(refusal.value).endswith("there are down_proj, gate_proj, k_proj, o_proj, q_proj, up_proj, v_proj")
 
 
 def test_what_is_rolled_out_is_model_and_adapter_together(policy_path, tmp_path):
