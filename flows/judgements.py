@@ -132,7 +132,7 @@ def _commit(
         bank=config.bank,
         queue=config.queue,
         lexicon=world.names,
-        evaluation_questions=held_out_questions(world, config),
+        evaluation_questions=held_out_questions(config, world),
         by=by or store.owner,
         why=why,
     )

@@ -10,7 +10,7 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sesa_core.config.models import EvaluationSettings, RunConfig
+from sesa_core.config.models import RunConfig
 from sesa_core.errors import ConfigError, WorldError
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def check_world(config: RunConfig) -> None:
     if config.validation.verifier == "world":
         resolver(config, world)
     fresh_state(config, world)
-    evaluation_questions(world, config.evaluation)
+    evaluation_questions(config, world)
     if config.rollout.answer_check == "judge":
         refuse_judged_answers(config, world)
     world.check()
@@ -130,9 +130,10 @@ def fresh_state(config: RunConfig, world: "TrainingWorld") -> "SelfPlayState":
     return SelfPlayState(TargetSampler(wanted, config.targets.sampling), ProblemPool(config.validation.pool_reset_steps))
 
 
-def evaluation_questions(world: "TrainingWorld", settings: EvaluationSettings) -> list["EvaluationQuestion"]:
+def evaluation_questions(config: RunConfig, world: "TrainingWorld") -> list["EvaluationQuestion"]:
     from sesa_core.evaluation.runner import EvaluationQuestion
 
+    settings = config.evaluation
     asked = world.evaluation_questions(settings.split, settings.questions)
     return [
         EvaluationQuestion(f"{settings.split}-{number:05d}", q.question, q.reference_answers, q.hops, q.kind)
@@ -140,7 +141,7 @@ def evaluation_questions(world: "TrainingWorld", settings: EvaluationSettings) -
     ]
 
 
-def held_out_questions(world: "TrainingWorld", config: RunConfig) -> frozenset[str]:
+def held_out_questions(config: RunConfig, world: "TrainingWorld") -> frozenset[str]:
     """Normalised evaluation questions of both splits: what no proposer may ask and no card may quote."""
     from sesa_core.text.normalize import normalize
 
@@ -152,8 +153,8 @@ def world_parts(config: RunConfig, world: "TrainingWorld") -> "WorldParts":
 
     return WorldParts(
         fresh_state=partial(fresh_state, config, world),
-        questions=tuple(evaluation_questions(world, config.evaluation)),
-        held_out=held_out_questions(world, config),
+        questions=tuple(evaluation_questions(config, world)),
+        held_out=held_out_questions(config, world),
         names=tuple(world.names),
     )
 

@@ -61,7 +61,7 @@ def dual_steps(steps: int, threads: int) -> list[dict[str, float]]:
             transcript, search = build_transcript(config), build_search(config, world)
             table = Table(engines[Role.SOLVER], transcript, search, config.search.top_k, config.rollout, config.seed)
             verifier, state = build_verifier(config, world, table, None), fresh_state(config, world)
-            game = SelfPlay(config, engines, transcript, search, verifier, None, state, held_out_questions(world, config))
+            game = SelfPlay(config, engines, transcript, search, verifier, None, state, held_out_questions(config, world))
             return [play_step(game, step).metrics for step in range(1, steps + 2)][1:]
 
 

@@ -120,7 +120,7 @@ def test_a_run_is_not_resumed_over_other_files(changed, tmp_path):
         build_world(run.config())
     assert refused.value.key == "world.fingerprint"
     taken = load_config(file=run.config_file, overrides=["world.fingerprint=null"])
-    assert held_out_questions(build_world(taken), taken) == {"what is capital of chad"}
+    assert held_out_questions(taken, build_world(taken)) == {"what is capital of chad"}
 
 
 @pytest.mark.parametrize(
