@@ -19,7 +19,7 @@ class TrainForm(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    preset: str | None = Field(None, description="Settings to start from: quickstart, paper")
+    preset: str | None = Field(None, description="Settings to start from: quickstart, laptop-llm, paper")
     name: str | None = Field(None, description="Name of the run; empty: a new one")
     segments: int | None = Field(None, ge=1, description="Segments to train")
     seed: int | None = Field(None, ge=0, description="Seed of every random stream")

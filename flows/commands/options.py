@@ -5,7 +5,9 @@ from typing import Annotated
 
 import typer
 
-Preset = Annotated[str | None, typer.Option("--preset", help="Settings to start from: quickstart, paper.", show_default="quickstart")]
+Preset = Annotated[
+    str | None, typer.Option("--preset", help="Settings to start from: quickstart, laptop-llm, paper.", show_default="quickstart")
+]
 ConfigFile = Annotated[Path | None, typer.Option("--config", help="YAML file of settings, laid over the preset.", metavar="FILE")]
 Overrides = Annotated[list[str] | None, typer.Option("--set", help="One setting; may be repeated.", metavar="KEY=VALUE")]
 RunsDir = Annotated[Path, typer.Option("--runs-dir", help="Folder that holds the runs.")]

@@ -9,6 +9,8 @@ import pytest
 import typer
 
 from flows.cli import app
+from flows.form import TrainForm
+from sesa_core.config.load import presets
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -35,6 +37,14 @@ def test_a_command_explains_itself_with_an_example(name):
 def test_the_readme_table_lists_exactly_the_commands():
     listed = re.findall(r"^\| `(sesa[a-z -]*?)(?: [^`a-z][^`]*)?` \|", README.read_text(), flags=re.MULTILINE)
     assert sorted(listed) == sorted(COMMANDS)
+
+
+def test_whoever_chooses_a_preset_is_told_of_all():
+    """At the command line, in the form of the Prefect UI and in the README."""
+    asked = [p.help for command in COMMANDS.values() for p in command.params if p.name == "preset"]
+    assert asked
+    for text in (*asked, TrainForm.model_fields["preset"].description, README.read_text().partition("## Settings")[2]):
+        assert not [name for name in presets() if name not in text]
 
 
 @pytest.mark.parametrize("name", COMMANDS)
