@@ -43,7 +43,8 @@ def most_that_judging_uses(config: RunConfig, work: Work) -> str | None:
     """For a person, before a run goes on: what the judge may be asked for at most; None for the built-in one, which costs nothing."""
     judge, plan, steps = config.judge, config.selfplay, work.steps - work.steps_done
     about_failures = steps // plan.steps_per_segment * config.queue.per_boundary if config.distill.enabled else 0
-    about_questions = 2 * steps * plan.targets * plan.proposals_per_target if config.validation.verifier == "judge" else 0
+    each = (1 + config.validation.closed_book) if config.validation.verifier == "judge" else 0
+    about_questions = each * steps * plan.targets * plan.proposals_per_target
     calls = about_failures + about_questions + (_answers(config, work, steps) if config.rollout.answer_check == "judge" else 0)
     if judge.base_url == "builtin" or not calls:
         return None

@@ -105,6 +105,8 @@ def test_the_calls_about_questions_are_told_too(tmp_path):
     for enabled, calls in ((True, 300), (False, 240)):
         said = most_that_judging_uses(config(tmp_path, *outside, *played, f"distill.enabled={str(enabled).lower()}"), Work(40, 20))
         assert f"at most {calls} calls" in said
+    once = config(tmp_path, *outside, *played, "distill.enabled=false", "validation.closed_book=false")
+    assert "at most 120 calls" in most_that_judging_uses(once, Work(40, 20))
 
 
 def test_the_calls_about_answers_are_told_too(tmp_path):

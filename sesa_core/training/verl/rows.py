@@ -22,8 +22,9 @@ FILLER = TrainingRow(prompt_ids=(0,), response_ids=(0,), response_mask=(0,), old
 def mini_batches(rows: Sequence[TrainingRow], settings: GrpoSettings, temperature: float, rng: np.random.Generator) -> list[TensorDict]:
     """One TensorDict per optimizer step, of nearly equal size, at most `mini_batch_rows` live rows each.
 
-    Several mini-batches are drawn with `rng`, group by group: at most one group stands in two of them. Inside one, groups are sorted
-    by their length and their rows by their tokens, so that micro-batches hold rows of like length and like beginnings.
+    Several mini-batches are drawn with `rng`, group by group: where one ends and the next begins at most one group is cut. Inside
+    one, groups are sorted by their length and their rows by their tokens, so that micro-batches hold rows of like length and like
+    beginnings.
     """
     count = math.ceil(len(rows) / settings.mini_batch_rows)
     groups = list({row.group_id: None for row in rows})
