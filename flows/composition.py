@@ -43,22 +43,27 @@ def check(config: RunConfig) -> None:
 
     Raises UserError for a setting that cannot work, ServiceError for a judge that does not answer.
     """
-    from sesa_core.policy.loading import positions_of, require_adapted_layers, resolve_policy_path
-    from sesa_core.rollout.fit import require_fit
-
     if needs_judge(config):
         judge_endpoint(config)
     refuse_uncounted_calls(config)
-    policy = resolve_policy_path(config.policy.path)
-    require_fit(build_transcript(config), config, positions_of(policy))
-    if config.policy.lora.rank and config.policy.lora.targets != "all-linear":
-        require_adapted_layers(policy, config.policy.lora.targets)
+    check_policy(config)
     first_cards(config)
     refuse_bank_of_another_run(config)
     check_world(config)
     if needs_judge(config):
         with open_judge(config) as judge:
             check_judge(judge)
+
+
+def check_policy(config: RunConfig) -> None:
+    """Raises ConfigError for settings that the policy's tokenizer, its room or its layers do not fit."""
+    from sesa_core.policy.loading import positions_of, require_adapted_layers, resolve_policy_path
+    from sesa_core.rollout.fit import require_fit
+
+    policy = resolve_policy_path(config.policy.path)
+    require_fit(build_transcript(config), config, positions_of(policy))
+    if config.policy.lora.rank and config.policy.lora.targets != "all-linear":
+        require_adapted_layers(policy, config.policy.lora.targets)
 
 
 def needs_judge(config: RunConfig) -> bool:

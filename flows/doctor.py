@@ -93,9 +93,10 @@ def check_world(config: RunConfig) -> str:
 
 
 def check_policy(config: RunConfig) -> str:
-    """The weights load, and the generator that plays with them runs this kind of model."""
+    """The weights load, the generator plays with them, and the other settings fit the policy."""
     from safetensors import SafetensorError
 
+    from flows.composition import check_policy
     from sesa_core.policy.any_model import generator_for
     from sesa_core.policy.base import GenerationRequest, Sampling
     from sesa_core.policy.loading import load_policy, load_tokenizer, resolve_policy_path
@@ -108,6 +109,7 @@ def check_policy(config: RunConfig) -> str:
         raise SesaError(f"the weights in {path} are damaged: {error}") from error
     request = GenerationRequest(prompt, 0, Sampling(max_new_tokens=2, temperature=0))
     generator_for(model, slots=1, max_len=len(prompt) + 2).generate([request])
+    check_policy(config)
     return f"{config.policy.path}: {sum(p.numel() for p in model.parameters()) / 1e6:.2f} M parameters, generates"
 
 
@@ -134,8 +136,11 @@ def check_bank(config: RunConfig) -> str:
 
 
 def check_judge(config: RunConfig) -> str:
-    from flows.composition import open_judge
+    """It answers; of settings that call none nothing is asked."""
+    from flows.composition import needs_judge, open_judge
 
+    if not needs_judge(config):
+        return "none is asked with these settings"
     with open_judge(config) as judge:
         status = asyncio.run(judge.ping())
     if status.model_listed is False:

@@ -56,7 +56,8 @@ def load_tokenizer(path: Path) -> "PreTrainedTokenizerBase":
 def positions_of(path: Path) -> int | None:
     """Tokens that the policy under `path` can see at once; None if its config does not say."""
     config = json.loads((path / "config.json").read_text())
-    return config.get("text_config", config).get("max_position_embeddings")
+    text = config.get("text_config", config)
+    return text.get("max_position_embeddings", text.get("n_positions"))  # the latter in the older families, as GPT-2's
 
 
 def require_adapted_layers(path: Path, targets: Sequence[str]) -> None:

@@ -26,6 +26,13 @@ def test_everything_that_a_run_needs_answers(runs_dir):
     assert done.returncode == 0
 
 
+def test_a_judge_that_nothing_will_ask_need_not_answer():
+    nobody = "judge.base_url=http://127.0.0.1:9/v1"
+    assert not finding("judge", nobody).ok and not finding("judge", nobody, "distill.enabled=false", "validation.verifier=judge").ok
+    idle = finding("judge", nobody, "distill.enabled=false")
+    assert (idle.ok, idle.detail) == (True, "none is asked with these settings")
+
+
 @pytest.fixture
 def policy(tmp_path):
     """The shipped policy, in a folder of its own to be damaged."""
@@ -48,8 +55,15 @@ def test_a_policy_whose_config_says_nothing_is_a_finding(content, policy):
     assert not found.ok and found.detail
 
 
-def test_a_model_that_the_generator_does_not_run_is_not_passed(policy):
-    GPT2LMHeadModel(GPT2Config(vocab_size=3072, n_embd=8, n_layer=1, n_head=1, n_positions=64)).save_pretrained(policy)
+@pytest.mark.parametrize(("positions", "says"), [(480, "generates"), (479, "sees 479 tokens at once; give at most that")])
+def test_a_model_of_another_family_is_passed_if_a_game_has_room_in_it(positions, says, policy):
+    """The preset plays within 480 tokens."""
+    GPT2LMHeadModel(GPT2Config(vocab_size=3072, n_embd=8, n_layer=1, n_head=1, n_positions=positions)).save_pretrained(policy)
     found = finding("policy", f"policy.path={policy}")
-    assert not found.ok
-    assert "gpt2" in found.detail
+    assert found.ok is (says == "generates") and says in found.detail
+
+
+def test_what_a_run_would_refuse_of_a_policy_is_a_finding():
+    assert finding("policy").ok
+    assert "<|im_end|>" in finding("policy", "rollout.profile=qwen").detail
+    assert "policy.lora.targets: 'q' is not allowed" in finding("policy", "policy.lora.rank=4", "policy.lora.targets=[q]").detail
