@@ -85,6 +85,7 @@ def _head(experiment: Experiment) -> str:
     seeds = sorted({c.seed for c in experiment.cells})
     rows = [[f"`{arm.name}`", arm.meaning, ", ".join(f"`{c}`" for c in arm.changes) or NOTHING] for arm in experiment.arms]
     sampled = f", and as the mean of {measure.samples} samples at temperature 1" if measure.samples else ""
+    judged = ", by exact match whatever the judge says of an answer" if config.rollout.answer_check == "judge" else ""
     return f"""# What each part of the method is worth
 
 Written by `{experiment.command}`; do not edit. {len(experiment.done)} of {len(experiment.cells)} cells are done.
@@ -92,7 +93,7 @@ Written by `{experiment.command}`; do not edit. {len(experiment.done)} of {len(e
 A cell is one `sesa run` of one arm with one seed: steps {plan.segments * plan.steps_per_segment}, segments {plan.segments}, over
 preset `{config.preset}`, per step {plan.targets} targets x {plan.proposals_per_target} proposals and at most {plan.problems} problems
 x {plan.solver_group} solver rollouts; seeds {", ".join(map(str, seeds))}. Accuracy is measured on the same {measure.questions} held-out
-questions of the {measure.split} split before and after training, greedy{sampled},
+questions of the {measure.split} split before and after training, greedy{sampled}{judged},
 with the bank {", ".join(measure.arms)}.
 Accuracies are percent, differences points. Intervals are 95 %: over seeds by Student's t, within a cell paired over its questions.
 

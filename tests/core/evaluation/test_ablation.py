@@ -63,6 +63,12 @@ def test_accuracy_after_training_is_a_mean_over_seeds_with_its_interval():
     assert "| `plain` | 1 | 0.0 | 75.0 | +75.0 |" in rows, "one seed has no interval"
 
 
+def test_where_a_judge_rewards_answers_the_document_says_that_it_measures_without_it():
+    judged = load_config(overrides=[*SETTINGS, "rollout.answer_check=judge"])
+    assert "greedy, by exact match whatever the judge says of an answer,\n" in written(cells(), config=judged)
+    assert "judge" not in written(cells())
+
+
 def test_gains_and_differences_to_full_are_paired_by_seed():
     """Full's gains off: 0, 25, 50. Plain has seed 0 alone: 0 against full's 25 with bank off, 75 against 75 with it on."""
     rows = section(written(cells()), "Accuracy, greedy")
