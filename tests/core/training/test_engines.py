@@ -10,6 +10,10 @@ import numpy as np
 import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+import sesa_core.training.verl  # noqa: F401  (names our platform before verl is imported)
+
+# isort: split
 from verl.utils import tensordict_utils as tu
 
 from sesa_core.errors import CheckpointMismatch, EngineError
