@@ -54,6 +54,7 @@ def test_a_wrong_check_is_refused_with_what_is_allowed():
     assert refused.value.key == "rollout.answer_check"
 
 
+@pytest.mark.long
 def test_a_run_is_trained_and_measured_with_a_judge_and_can_be_measured_again(corpus, runs_dir):
     small = ("selfplay.segments=1", "selfplay.targets=4", "selfplay.problems=6", "evaluation.samples=0", "evaluation.arms=[off]")
     where = ("--runs-dir", runs_dir)
