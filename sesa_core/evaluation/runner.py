@@ -14,6 +14,7 @@ from sesa_core.config.models import RunConfig, SamplingSettings
 from sesa_core.evaluation.arms import cards_for_arm
 from sesa_core.evaluation.judged import JudgedAccuracy, Mark, Marks, judged_accuracy
 from sesa_core.evaluation.metrics import mean, mean_if_any, wilson_interval
+from sesa_core.rewards.solver import counted_answer
 from sesa_core.rollout.answers import AnswerJudge, open_claim
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.solver import CardStyle, card_style
@@ -138,8 +139,8 @@ def _marks(questions: Sequence[EvaluationQuestion], played: Sequence[Sequence[Tr
 def _mark(trajectory: Trajectory, question: EvaluationQuestion, max_answer_tags: int) -> Mark:
     if trajectory.ending is Ending.DROPPED:
         return Mark(None)
-    finished = trajectory.ending is Ending.FINISHED and trajectory.final is not None
-    exact = finished and matches(trajectory.final or "", question.reference_answers)
+    answer = counted_answer(trajectory, max_answer_tags)
+    exact = answer is not None and matches(answer, question.reference_answers)
     return Mark(float(exact), open_claim(trajectory, question.question, question.reference_answers, max_answer_tags))
 
 

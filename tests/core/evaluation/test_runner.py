@@ -133,6 +133,11 @@ def test_an_unfinished_game_is_wrong_whatever_it_wrote():
     assert report.arms["off"].outcomes == (0.0, 0.0, 0.0) and report.arms["off"].dropped == 0
 
 
+def test_more_answers_than_count_in_training_count_for_nothing_here():
+    report, _ = measure(lambda prompt, seed: "<answer>wet</answer><answer>hymn</answer>", arms=("off",), profile="default")
+    assert report.arms["off"].outcomes == (0.0, 0.0, 0.0), "the last one is right for Chad, but it is the second"
+
+
 def test_the_protocol_decides_how_tokens_are_drawn_not_the_training_settings():
     config = RunConfig(evaluation=EvaluationSettings(arms=("off",), samples=1))
     seated = table(knows_two)
