@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
+from flows.commands.options import STOPPED
 from flows.worlds import pinned
 from sesa_core.config.load import PLACES, config_hash, load_config, without_replaced_kinds
 from sesa_core.config.models import RunConfig
@@ -26,7 +27,6 @@ from sesa_core.evaluation.ablation.document import Experiment
 from sesa_core.training.run_folder import RunFolder, is_live
 
 LOOK_S = 0.5
-STOPPED = 130  # what `sesa run` leaves with when it was asked to stop
 
 
 @dataclass(frozen=True)

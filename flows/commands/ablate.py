@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from flows.commands.options import AsJson, ConfigFile, Overrides, Preset
+from flows.commands.options import STOPPED, AsJson, ConfigFile, Overrides, Preset
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 ABLATION_DIR = Path("runs/ablation")
 STOPPING = "running cells stop after their current step; Ctrl-C again breaks them off at once"
-STOPPED = 130
 
 
 def ablate(

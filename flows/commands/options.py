@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+STOPPED = 130  # exit code of a command that a person stopped
+
 Preset = Annotated[
     str | None, typer.Option("--preset", help="Settings to start from: quickstart, laptop-llm, paper.", show_default="quickstart")
 ]

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
 
-from flows.commands.options import RUNS_DIR, AsJson, ConfigFile, Overrides, Preset, RunsDir
+from flows.commands.options import RUNS_DIR, STOPPED, AsJson, ConfigFile, Overrides, Preset, RunsDir
 
 if TYPE_CHECKING:
     from sesa_core.report.terminal import Display
     from sesa_core.training.run_folder import RunFolder
-
-STOPPED = 130
 
 
 def run(

@@ -46,7 +46,8 @@ class SlotDecoder:
 
     def __init__(self, model: "PreTrainedModel", slots: int, max_len: int) -> None:
         config = model.config
-        _check_family(config)
+        if beyond := _beyond(config):
+            raise EngineError(beyond)
         self.slots, self.max_len = slots, max_len
         self.heads, self.groups = config.num_attention_heads, config.num_key_value_heads
         self.head_size = getattr(config, "head_dim", None) or config.hidden_size // self.heads
@@ -188,18 +189,14 @@ def _lazy_zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 
 def is_plain_decoder(config) -> bool:
     """Whether a model is a dense Llama-style decoder whose every token may look at all before it."""
-    try:
-        _check_family(config)
-    except EngineError:
-        return False
-    return True
+    return not _beyond(config)
 
 
-def _check_family(config) -> None:
+def _beyond(config) -> str:
+    """What about a model this decoder cannot run; empty if it can."""
     if config.model_type not in FAMILIES:
-        raise EngineError(f"the generator runs {', '.join(FAMILIES)} models, not {config.model_type}")
+        return f"the generator runs {', '.join(FAMILIES)} models, not {config.model_type}"
     if config.hidden_act != "silu":
-        raise EngineError(f"the generator knows the silu activation, not {config.hidden_act}")
+        return f"the generator knows the silu activation, not {config.hidden_act}"
     windowed = getattr(config, "use_sliding_window", config.model_type == "mistral") and getattr(config, "sliding_window", None)
-    if windowed:
-        raise EngineError("the generator does not run sliding-window attention")
+    return "the generator does not run sliding-window attention" if windowed else ""

@@ -20,9 +20,7 @@ from sesa_core.training.run_folder import RunFolder
 
 PATIENCE_S = 600.0  # nothing here takes a minute on an idle machine; a starved one must not make a test lie
 
-SMALL = [
-    "selfplay.steps_per_segment=2",
-    "selfplay.segments=2",
+STEP = [
     "selfplay.targets=3",
     "selfplay.problems=4",
     "selfplay.solver_group=4",
@@ -31,8 +29,8 @@ SMALL = [
     "evaluation.split=dev",
     "queue.min_pending=1",
     "queue.per_boundary=3",
-    "retention.checkpoints=1",
 ]
+SMALL = ["selfplay.steps_per_segment=2", "selfplay.segments=2", *STEP, "retention.checkpoints=1"]
 
 
 def settings(*more: str) -> list[str]:

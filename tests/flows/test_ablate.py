@@ -17,18 +17,11 @@ from sesa_core.config.load import load_config
 from sesa_core.errors import ConfigError
 from sesa_core.evaluation.ablation.arms import ARMS, FULL, Arm
 from sesa_core.training.run_folder import create_run, hold
-from tests.flows.conftest import PATIENCE_S, environment, sesa, told, wait_for
+from tests.flows.conftest import PATIENCE_S, STEP, environment, sesa, told, wait_for
 
 TINY = (
     "selfplay.steps_per_segment=1",
-    "selfplay.targets=3",
-    "selfplay.problems=4",
-    "selfplay.solver_group=4",
-    "evaluation.questions=6",
-    "evaluation.samples=1",
-    "evaluation.split=dev",
-    "queue.min_pending=1",
-    "queue.per_boundary=3",
+    *STEP,
     "judge.base_url=http://127.0.0.1:9/v1",  # nobody listens there: neither arm may need a judge
 )
 UNJUDGED = "unjudged:distill.enabled=false,optim.lr=1e-5"
