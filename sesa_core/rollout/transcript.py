@@ -112,7 +112,8 @@ class Transcript:
 
     def read(self, role: Role, token_ids: Sequence[int]) -> Turn:
         """The turn that these sampled tokens amount to."""
-        text = self.tokenizer.decode(list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        whole = self.tokenizer.decode(list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        text = whole
         for mark in (self.tokenizer.eos_token, *self.profile.closing):
             text = text.removesuffix(mark) if mark else text
-        return self._readers[role].read(text)
+        return self._readers[role].read(text, ended=text != whole)

@@ -22,7 +22,7 @@ from sesa_core.judge.base import EvidenceAnswer, Judge, ReplyState
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection, names_target
 from sesa_core.text.normalize import contains, matches
-from sesa_core.types import Ending, Passage, Role, Target, Trajectory
+from sesa_core.types import Ending, Passage, Role, Target, Trajectory, TurnKind
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class PolicyVerifier:
         if self.closed_book:
             seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
         played = play(seats, self.table, ("verify", step))
-        without = [t.final for t in played[len(candidates) :]] or [None] * len(candidates)
+        without = [_said(t) for t in played[len(candidates) :]] or [None] * len(candidates)
         return [self._verdict(c, *said) for c, *said in zip(candidates, played[: len(candidates)], without, strict=True)]
 
     def _seat(self, candidate: Candidate, passages: Sequence[Passage], index: int, kind: str) -> Seat:
@@ -110,7 +110,7 @@ class PolicyVerifier:
     def _verdict(candidate: Candidate, with_evidence: Trajectory, without: str | None) -> Rejection | Undecided | None:
         if with_evidence.ending is Ending.TRUNCATED:
             return Undecided("the evidence and an answer to it find no room in rollout.max_context")
-        if not _reached(candidate, with_evidence.final):
+        if not _reached(candidate, _said(with_evidence)):
             return Rejection.WRONG_ANSWER
         return Rejection.TOO_EASY if _reached(candidate, without) else None
 
@@ -168,6 +168,14 @@ def with_noise(candidate: Candidate, count: int, rng: np.random.Generator) -> tu
     fit = (p for p in drawn if not names_target(f"{p.title} {p.text}", candidate.target))  # few are looked at, of thousands
     passages = [*own, *itertools.islice(fit, count)]
     return tuple(passages[i] for i in rng.permutation(len(passages)))
+
+
+def _said(reply: Trajectory) -> str | None:
+    """What an answerer's tag holds, or all of a reply without tags: it has nothing to write but its answer."""
+    if reply.final is not None or not reply.turns:
+        return reply.final
+    text = reply.turns[-1].text
+    return text if reply.turns[-1].kind is TurnKind.MALFORMED and "<" not in text else None
 
 
 def _reached(candidate: Candidate, answer: str | None) -> bool:

@@ -98,18 +98,23 @@ class TagReader:
         names = "|".join([*(form for form in self.calls if form is not CallForm.JSON), TurnKind.ANSWER, TurnKind.QUESTION])
         return re.compile(rf"<({names})>(.*?)</\1>", re.DOTALL)
 
-    def read(self, text: str) -> Turn:
+    @cached_property
+    def _left_open(self) -> re.Pattern[str]:
+        return re.compile(rf"<{self.final_kind}>([^<]*)\Z")
+
+    def read(self, text: str, ended: bool = False) -> Turn:
         """The turn that `text` (what the policy alone wrote) amounts to; the last final tag wins, else the first search.
 
-        A policy that types an <information> tag itself has found nothing: such a turn is malformed. So is one whose first
-        tool call cannot be read, whatever calls follow it.
+        `ended`: the policy itself ended its chat turn after it, not the room it had. A final tag that it left open is closed with
+        the turn, as small chat models often mean it. A policy that types an <information> tag itself has found nothing: such a turn
+        is malformed. So is one whose first tool call cannot be read, whatever calls follow it.
         """
         body = _THINK.sub("", text).strip()
-        turn, beside = self._read(body)
+        turn, beside = self._read(body, ended and not self.strict)
         thoughts = [*_THINK.findall(text), beside]
         return replace(turn, thought=" ".join(" ".join(thoughts).split()))
 
-    def _read(self, body: str) -> tuple[Turn, str]:
+    def _read(self, body: str, may_be_open: bool) -> tuple[Turn, str]:
         """The turn, and what stands beside its tags or its call."""
         malformed = Turn(TurnKind.MALFORMED, body), ""
         if any(mark in body for mark in self.forged):
@@ -119,6 +124,8 @@ class TagReader:
             return malformed
         beside = self._pairs.sub(" ", body)
         finals = [value for name, value in pairs if name == self.final_kind]
+        if not finals and may_be_open and (last := self._left_open.search(beside)):
+            finals, beside = [last[1].strip()], beside[: last.start()]
         if finals:
             return (Turn(self.final_kind, finals[-1], tags=len(finals)), beside) if finals[-1] else malformed
         query, beside = bare_call(beside) if CallForm.JSON in self.calls else (_first_query(pairs), beside)

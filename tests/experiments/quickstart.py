@@ -7,7 +7,6 @@ its own; a seed whose run is complete is read, not run again. `--out tests/exper
 import argparse
 import json
 import shlex
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,21 +15,7 @@ from statistics import fmean
 from sesa_core.config.models import RunConfig
 from sesa_core.evaluation.metrics import paired_difference
 from sesa_core.training.run_folder import RunFolder
-
-
-def run_seed(seed: int, runs_dir: Path, overrides: list[str]) -> Path:
-    """One complete run; resumed where it was broken off. Returns its folder."""
-    folder = runs_dir / f"seed-{seed}"
-    if (folder / "report.json").exists():
-        return folder
-    command = [sys.executable, "-m", "flows.cli", "run", "--name", folder.name, "--runs-dir", str(runs_dir)]
-    if (folder / "config.yaml").exists():
-        command.append("--resume")
-    else:
-        command += [part for setting in [f"seed={seed}", *overrides] for part in ("--set", setting)]
-    with (runs_dir / f"seed-{seed}.screen.txt").open("ab") as out:
-        subprocess.run(command, stdout=out, stderr=out, check=True)
-    return folder
+from tests.experiments.runs import complete_run
 
 
 def read_run(folder: Path) -> dict:
@@ -143,7 +128,7 @@ def main() -> None:
     runs_dir = chosen.runs_dir.resolve()
     runs_dir.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(chosen.jobs) as pool:
-        folders = list(pool.map(lambda seed: run_seed(seed, runs_dir, chosen.overrides), chosen.seeds))
+        folders = list(pool.map(lambda seed: complete_run(f"seed-{seed}", runs_dir, [f"seed={seed}", *chosen.overrides]), chosen.seeds))
     rows = {seed: read_run(folder) for seed, folder in zip(chosen.seeds, folders, strict=True)}
     command = shlex.join(["python", "-m", "tests.experiments.quickstart", *sys.argv[1:]])
     text = document(rows, RunFolder(folders[0]).config(), command)

@@ -169,6 +169,15 @@ def test_a_chat_turn_is_closed_exactly_once(profile, closes):
     assert transcript.tokenizer.convert_tokens_to_ids(closing) in transcript.stop_ids
 
 
+@pytest.mark.parametrize("profile", CHAT_TURNS)
+def test_an_answer_left_open_counts_where_the_policy_ended_its_turn(profile):
+    transcript = Transcript(family_tokenizer(profile), profile, 4)
+    closing = CHAT_TURNS[profile][1]
+    ended, cut = (play_one(transcript, [transcript.encode("<answer>franc" + end)]).trajectory for end in (closing, ""))
+    assert (ended.ending, ended.final) == (Ending.FINISHED, "franc")
+    assert (cut.ending, cut.final) == (Ending.MALFORMED, None)
+
+
 def test_r_search_answers_in_observations():
     transcript = Transcript(family_tokenizer("r-search"), "r-search", 4)
     turns = [transcript.encode("<search>economy</search>"), transcript.encode("<answer>franc</answer>")]

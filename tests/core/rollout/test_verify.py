@@ -90,6 +90,15 @@ def test_the_answerer_must_need_the_evidence():
     assert answerer("dinar", "dinar").verify([candidate()], 1, stream(0)) == [Rejection.WRONG_ANSWER]
 
 
+@pytest.mark.parametrize(
+    ("reply", "verdict"),
+    [("Franc.", None), ("the franc, I think", Rejection.WRONG_ANSWER), ("<question>franc</question>", Rejection.WRONG_ANSWER)],
+)
+def test_a_reply_without_tags_is_an_answer(reply, verdict):
+    verifier = PolicyVerifier(replace(table(lambda prompt, seed: reply), greedy=True, max_searches=0), noise_passages=4, closed_book=False)
+    assert verifier.verify([candidate()], 1, stream(0)) == [verdict]
+
+
 def test_an_answerer_without_room_for_the_evidence_cannot_tell():
     verifier = answerer("franc", "dinar")
     size = len(

@@ -30,6 +30,27 @@ def test_malformed(text):
     assert LENIENT.read(text).kind is TurnKind.MALFORMED
 
 
+@pytest.mark.parametrize(
+    ("text", "kind", "held"),
+    [
+        ("<answer>Paris", TurnKind.ANSWER, "Paris"),
+        ("so <answer> Paris \n", TurnKind.ANSWER, "Paris"),
+        ("<answer>a</answer> or <answer>b", TurnKind.ANSWER, "a"),  # what was closed counts
+        ("<search>q</search><answer>Paris", TurnKind.ANSWER, "Paris"),
+        ("<search>q", TurnKind.MALFORMED, "<search>q"),  # only a final tag ends with the turn
+        ("<question>Who?", TurnKind.MALFORMED, "<question>Who?"),  # the other role's
+        ("<answer>", TurnKind.MALFORMED, "<answer>"),
+        ("<answer>a <b>", TurnKind.MALFORMED, "<answer>a <b>"),
+        ("<information>Paris</information><answer>Paris", TurnKind.MALFORMED, "<information>Paris</information><answer>Paris"),
+    ],
+)
+def test_a_final_tag_left_open_is_closed_by_the_end_of_the_turn_alone(text, kind, held):
+    turn = LENIENT.read(text, ended=True)
+    assert (turn.kind, turn.text) == (kind, held)
+    assert LENIENT.read(text).kind is (kind if "</answer>" in text else TurnKind.SEARCH if "</search>" in text else TurnKind.MALFORMED)
+    assert STRICT.read(text, ended=True).kind is TurnKind.MALFORMED
+
+
 def test_strict_refuses_words_around_the_tag():
     assert STRICT.read("well <answer>b</answer>").kind is TurnKind.MALFORMED
     assert LENIENT.read("well <answer>b</answer>").kind is TurnKind.ANSWER

@@ -1,0 +1,113 @@
+"""What each part of the method is worth, and whether a long run stays healthy: an ablation, and one run of 300 steps.
+
+Run it as `python -m tests.experiments.selfplay --jobs 2 --out tests/experiments/selfplay.md` (`--help` tells the options). Every
+run is a process of its own; broken off, the same command goes on where it stopped.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from sesa_core.evaluation.ablation.document import percent, table
+from sesa_core.training.run_folder import RunFolder
+from tests.experiments.runs import complete_run, sesa
+
+# A step of 32 proposals and at most 16 problems x 8 rollouts: half the quickstart's, so that twice the steps cost no more.
+STEP = ["selfplay.targets=8", "selfplay.proposals_per_target=4", "selfplay.problems=16", "selfplay.solver_group=8"]
+CELL = [*STEP, "evaluation.questions=300", "evaluation.samples=1"]
+LONG = [*STEP, "selfplay.segments=30", "evaluation.questions=200", "evaluation.samples=1", "evaluation.every_segments=3"]
+CURVES = {  # a column of the document -> the metric of a step, its form
+    "valid rate": ("proposer/valid_rate", "{:.2f}"),
+    "frontier share": ("solver/frontier_share", "{:.2f}"),
+    "pass rate": ("solver/pass_rate", "{:.2f}"),
+    "entropy, solver": ("solver/entropy", "{:.3f}"),
+    "entropy, proposer": ("proposer/entropy", "{:.3f}"),
+    "tokens, solver": ("solver/response_tokens", "{:.0f}"),
+    "tokens, proposer": ("proposer/response_tokens", "{:.0f}"),
+    "repetition": ("solver/repetition", "{:.3f}"),
+    "distinct questions": ("proposer/distinct_questions", "{:.2f}"),
+    "near duplicates": ("proposer/near_duplicate_share", "{:.2f}"),
+}
+MEASURES = {"greedy": "greedy", "T=1": "sampled"}
+
+
+def ablation(runs_dir: Path, jobs: int) -> str:
+    """The document of the whole ablation; cells that are complete are read."""
+    out = runs_dir / "ablation.md"
+    settings = [part for setting in CELL for part in ("--set", setting)]
+    options = ["--seeds", "0-4", "--segments", "6", *settings, "--jobs", str(jobs), "--runs-dir", str(runs_dir / "ablation")]
+    sesa(["ablate", "--preset", "quickstart", *options, "--out", str(out)], runs_dir / "ablation.screen.txt")
+    return out.read_text()
+
+
+def long_section(folder: RunFolder) -> str:
+    """The curves of one run: a row per segment, and the accuracies where they were measured."""
+    config = folder.config()
+    per = config.selfplay.steps_per_segment
+    rows = {row["step"]: row for row in map(json.loads, folder.metrics_file.read_text().splitlines())}
+    evaluations = json.loads(folder.report_file.read_text())["evaluations"]
+    banks = list(config.evaluation.arms)
+    lines = []
+    for segment in range(config.selfplay.segments + 1):
+        steps = [rows[step] for step in range((segment - 1) * per + 1, segment * per + 1)] if segment else []
+        arms = evaluations[str(segment)]["arms"] if str(segment) in evaluations else {}
+        means = [_mean(steps, metric, form) for metric, form in CURVES.values()]
+        accuracies = [percent(arms[bank][key]) if arms else "" for key in MEASURES.values() for bank in banks]
+        lines.append([str(segment * per), *means, *accuracies])
+    columns = ["step", *CURVES, *(f"{bank}, {name}" for name in MEASURES for bank in banks)]
+    size, measure = config.selfplay, config.evaluation
+    return f"""# One run of {size.segments * per} steps
+
+`sesa run --name {folder.name} {" ".join(f"--set {setting}" for setting in LONG)}`: the arm `full`, seed {config.seed}, steps of the
+same size, a learning rate that falls over all of them. Each row holds the means of the {per} steps up to it (a metric that a step does
+not have is in no mean) and, at every {measure.every_segments}rd boundary, accuracy in percent on {measure.questions} questions of the
+{measure.split} split with the bank {", ".join(banks)}.
+
+{table(columns, lines)}
+
+{_alarms(folder, size.segments)}
+"""
+
+
+def _mean(steps: Sequence[Mapping[str, float]], metric: str, form: str) -> str:
+    values = [step[metric] for step in steps if metric in step]
+    return form.format(fmean(values)) if values else ""
+
+
+def _alarms(folder: RunFolder, segments: int) -> str:
+    files = [path for path in sorted(folder.path.glob("segments/*/attempt-*/alarms.jsonl"))]
+    alarms = [json.loads(line) for path in files for line in path.read_text().splitlines()]
+    if not alarms:
+        return f"No health alarm sounded in {segments} segments."
+    rows = [[str(a["step"]), a["name"], f"`{a['metric']}`", f"{a['value']:.3g}", f"{a['bound']:g}", a["means"]] for a in alarms]
+    return "Health alarms:\n\n" + table(["step", "alarm", "metric", "value", "bound", "what it means"], rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--jobs", type=int, default=2, help="cells at the same time")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs/selfplay"))
+    parser.add_argument("--part", choices=["ablation", "long", "all"], default="all", help="run only this; the document needs all")
+    parser.add_argument("--out", type=Path, help="write the document into this file as well")
+    chosen = parser.parse_args()
+    runs_dir = chosen.runs_dir.resolve()
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    if chosen.part == "long":
+        print(long_section(RunFolder(complete_run("long", runs_dir, LONG))))
+        return
+    parts = [ablation(runs_dir, chosen.jobs)]
+    if chosen.part == "all":
+        parts.append(long_section(RunFolder(complete_run("long", runs_dir, LONG))))
+    command = shlex.join(["python", "-m", "tests.experiments.selfplay", *sys.argv[1:]])
+    text = "\n".join([f"<!-- Both parts: `{command}` -->\n", *parts])
+    print(text)
+    if chosen.out and chosen.part == "all":
+        chosen.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
