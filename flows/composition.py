@@ -99,7 +99,8 @@ def build_verifier(config: RunConfig, world: "TrainingWorld", solver_table: "Tab
     if config.validation.verifier == "world":
         return WorldVerifier(resolver(config, world))
     if config.validation.verifier == "judge":
-        return JudgeVerifier(judge, config.validation.noise_passages, config.judge.concurrency, config.validation.closed_book)
+        calls = (config.judge.concurrency, config.distill.give_up_after)
+        return JudgeVerifier(judge, config.validation.noise_passages, *calls, config.validation.closed_book)
     return PolicyVerifier(
         replace(solver_table, greedy=True, max_searches=0), config.validation.noise_passages, config.validation.closed_book
     )

@@ -8,12 +8,13 @@ in a row without an answer is asked nothing more in the same batch, so that one 
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from sesa_core.errors import ServiceError
 from sesa_core.judge.base import Judge
 from sesa_core.judge.compose import MAX_VALUE_CHARS
+from sesa_core.judge.patience import Patience
 from sesa_core.rewards.solver import counted_answer
 from sesa_core.rollout.verify import Undecided
 from sesa_core.text.normalize import matches
@@ -39,13 +40,6 @@ def open_claim(trajectory: Trajectory, question: str, reference_answers: tuple[s
     return Claim(question, reference_answers, answer)
 
 
-@dataclass
-class _Silence:
-    """Calls in a row that had no answer."""
-
-    calls: int = 0
-
-
 class AnswerJudge:
     """Asks the judge whether answers are right, at most `concurrency` calls at a time. A call is not repeated."""
 
@@ -61,19 +55,15 @@ class AnswerJudge:
         return dict(zip(distinct, asyncio.run(self._ask_all(distinct, self.judge)), strict=True))
 
     async def _ask_all(self, claims: Sequence[Claim], judge: Judge) -> list[bool | Undecided]:
-        slots, silence = asyncio.Semaphore(self.concurrency), _Silence()
-        return await asyncio.gather(*(self._ask(claim, judge, slots, silence) for claim in claims))
+        patience = Patience(self.concurrency, self.give_up_after)
+        return await asyncio.gather(*(self._ask(claim, judge, patience) for claim in claims))
 
-    async def _ask(self, claim: Claim, judge: Judge, slots: asyncio.Semaphore, silence: _Silence) -> bool | Undecided:
-        async with slots:
-            if silence.calls >= self.give_up_after:
-                return Undecided(f"not asked: the judge left {silence.calls} calls in a row without an answer")
-            try:
-                verdict = await judge.verdict(claim.question, claim.reference_answers, claim.answer)
-            except ServiceError as failure:
-                silence.calls += 1
-                return Undecided(str(failure))
-            silence.calls = 0
+    @staticmethod
+    async def _ask(claim: Claim, judge: Judge, patience: Patience) -> bool | Undecided:
+        try:
+            verdict = await patience.ask(partial(judge.verdict, *claim))
+        except ServiceError as failure:
+            return Undecided(str(failure))
         if verdict.score is None:
             return Undecided(f"the judge's reply is {verdict.state}: {verdict.reason}")
         return verdict.score > 0.5

@@ -11,14 +11,16 @@ Invariant: whoever cannot tell rejects nothing. Edge cases: a judge that answers
 
 import asyncio
 import itertools
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 
 from sesa_core.errors import JudgeUnavailable, ServiceError
 from sesa_core.judge.base import EvidenceAnswer, Judge, ReplyState
+from sesa_core.judge.patience import Patience
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection, names_target
 from sesa_core.text.normalize import contains, matches
@@ -40,6 +42,9 @@ class Undecided:
     """Nobody could tell of this one question: its sample is dropped, neither valid nor rejected."""
 
     cause: str
+
+
+Ask = Callable[[str, Sequence[Passage]], Awaitable[EvidenceAnswer | Undecided]]
 
 
 class Verifier(Protocol):
@@ -94,13 +99,22 @@ class PolicyVerifier:
         self.table, self.noise_passages, self.closed_book = table, noise_passages, closed_book
 
     def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | Undecided | None]:
-        shown = [with_noise(c, self.noise_passages, rng) for c in candidates]
-        seats = [self._seat(c, passages, i, "open") for i, (c, passages) in enumerate(zip(candidates, shown, strict=True))]
+        seats = [self._open_seat(c, i, rng) for i, c in enumerate(candidates)]
         if self.closed_book:
             seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
         played = play(seats, self.table, ("verify", step))
         without = [_said(t) for t in played[len(candidates) :]] or [None] * len(candidates)
         return [self._verdict(c, *said) for c, *said in zip(candidates, played[: len(candidates)], without, strict=True)]
+
+    def _open_seat(self, candidate: Candidate, index: int, rng: np.random.Generator) -> Seat:
+        """With all of the evidence, and with as much of the noise as leaves room for an answer."""
+        transcript, settings = self.table.transcript, self.table.settings
+        for noise in range(self.noise_passages, -1, -1):
+            seat = self._seat(candidate, with_noise(candidate, noise, rng), index, "open")
+            prompt = transcript.encode(transcript.prompt_text(seat.messages))
+            if len(prompt) + settings.solver.max_new_tokens <= settings.max_context:
+                break
+        return seat
 
     def _seat(self, candidate: Candidate, passages: Sequence[Passage], index: int, kind: str) -> Seat:
         messages = tuple(self.table.transcript.verify_messages(candidate.question, passages))
@@ -118,23 +132,39 @@ class PolicyVerifier:
 class JudgeVerifier:
     """The judge answers from the evidence among noise passages; what it answers rightly, it is asked again without any passage."""
 
-    def __init__(self, judge: Judge | None, noise_passages: int, concurrency: int, closed_book: bool = True) -> None:
-        """At most `concurrency` calls are in flight. `judge` is None for a run that was opened for reading only: it can tell of none."""
-        self.judge, self.noise_passages, self.concurrency, self.closed_book = judge, noise_passages, concurrency, closed_book
+    def __init__(self, judge: Judge | None, noise_passages: int, concurrency: int, give_up_after: int, closed_book: bool = True) -> None:
+        """At most `concurrency` calls are in flight; after `give_up_after` in a row without an answer, a batch asks no more.
+
+        `judge` is None for a run that was opened for reading only: it can tell of none.
+        """
+        self.judge, self.noise_passages, self.closed_book = judge, noise_passages, closed_book
+        self.concurrency, self.give_up_after = concurrency, give_up_after
 
     def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | Undecided | None]:
         """Not to be called from inside an event loop. A call is not repeated: one that brings nothing leaves its question undecided."""
         if self.judge is None:
             raise JudgeUnavailable("the run was opened without a judge, which its questions are to be verified by")
         shown = [with_noise(c, self.noise_passages, rng) for c in candidates]
-        return asyncio.run(self._check_all(candidates, shown))
+        return asyncio.run(self._check_all(candidates, shown, self.judge))
 
-    async def _check_all(self, candidates: Sequence[Candidate], shown: Sequence[Sequence[Passage]]) -> list[Rejection | Undecided | None]:
-        slots = asyncio.Semaphore(self.concurrency)
-        return await asyncio.gather(*(self._check(c, passages, slots) for c, passages in zip(candidates, shown, strict=True)))
+    async def _check_all(
+        self, candidates: Sequence[Candidate], shown: Sequence[Sequence[Passage]], judge: Judge
+    ) -> list[Rejection | Undecided | None]:
+        patience = Patience(self.concurrency, self.give_up_after)
 
-    async def _check(self, candidate: Candidate, passages: Sequence[Passage], slots: asyncio.Semaphore) -> Rejection | Undecided | None:
-        with_evidence = await self._ask(candidate.question, passages, slots)
+        async def ask(question: str, passages: Sequence[Passage]) -> EvidenceAnswer | Undecided:
+            """An answer, or the judge's word that the passages support none."""
+            try:
+                given = await patience.ask(partial(judge.answer, question, passages))
+            except ServiceError as failure:
+                return Undecided(str(failure))
+            said = given.state in (ReplyState.OK, ReplyState.REFUSED)
+            return given if said else Undecided(f"the judge's reply is {given.state}: {given.reason}")
+
+        return await asyncio.gather(*(self._check(c, passages, ask) for c, passages in zip(candidates, shown, strict=True)))
+
+    async def _check(self, candidate: Candidate, passages: Sequence[Passage], ask: Ask) -> Rejection | Undecided | None:
+        with_evidence = await ask(candidate.question, passages)
         if isinstance(with_evidence, Undecided):
             return with_evidence
         if with_evidence.answer is None:
@@ -143,20 +173,10 @@ class JudgeVerifier:
             return Rejection.WRONG_ANSWER
         if not self.closed_book:
             return None
-        without = await self._ask(candidate.question, (), slots)
+        without = await ask(candidate.question, ())
         if isinstance(without, Undecided):
             return without
         return Rejection.TOO_EASY if _reached(candidate, without.answer) else None
-
-    async def _ask(self, question: str, passages: Sequence[Passage], slots: asyncio.Semaphore) -> EvidenceAnswer | Undecided:
-        """An answer, or the judge's word that the passages support none."""
-        try:
-            async with slots:
-                given = await self.judge.answer(question, passages)
-        except ServiceError as failure:
-            return Undecided(str(failure))
-        said = given.state in (ReplyState.OK, ReplyState.REFUSED)
-        return given if said else Undecided(f"the judge's reply is {given.state}: {given.reason}")
 
 
 def with_noise(candidate: Candidate, count: int, rng: np.random.Generator) -> tuple[Passage, ...]:

@@ -109,6 +109,19 @@ def test_an_answerer_without_room_for_the_evidence_cannot_tell():
     assert isinstance(undecided, Undecided) and "rollout.max_context" in undecided.cause
 
 
+def test_as_much_noise_is_shown_as_leaves_room_for_an_answer():
+    prompts = []
+    game = table(lambda prompt, seed: prompts.append(prompt) or "<answer>franc</answer>")
+    verifier = PolicyVerifier(replace(game, greedy=True, max_searches=0), noise_passages=2, closed_book=False)
+    noise = candidate(tuple(Passage(key, "Mali economy", "gold.") for key in "89"))
+    for fit in (0, 1, 2):
+        seat = verifier._seat(candidate(), (*EVIDENCE, *noise.trajectory.evidence[:fit]), 0, "open")
+        tokens = len(game.transcript.encode(game.transcript.prompt_text(seat.messages))) + game.settings.solver.max_new_tokens
+        verifier.table = replace(verifier.table, settings=game.settings.model_copy(update={"max_context": tokens}))
+        assert verifier.verify([replace(candidate(), others=[noise.trajectory])], 1, stream(0)) == [None]
+        assert prompts[-1].count("gold") == fit
+
+
 def test_without_the_closed_book_nobody_is_asked_what_it_knows_by_heart():
     verifier = answerer("franc", "franc", closed_book=False)
     assert verifier.verify([candidate(), candidate(OTHER_VALUE)], 1, stream(0)) == [None, None]
@@ -180,9 +193,9 @@ def test_an_outage_of_the_verifier_drops_and_never_rejects():
 # -- the judge as the answerer
 
 
-def by_judge(url: str, *candidates: Candidate, noise: int = 4, concurrency: int = 8, closed_book: bool = True):
+def by_judge(url: str, *candidates: Candidate, noise: int = 4, concurrency: int = 8, give_up_after: int = 10, closed_book: bool = True):
     each = [replace(c, others=[o.trajectory for o in candidates if o is not c]) for c in candidates]
-    return JudgeVerifier(judge_at(url), noise, concurrency, closed_book).verify(each, 1, stream(0))
+    return JudgeVerifier(judge_at(url), noise, concurrency, give_up_after, closed_book).verify(each, 1, stream(0))
 
 
 def test_the_judge_answers_from_the_evidence_or_rejects():
@@ -251,10 +264,16 @@ def test_a_judge_that_does_not_answer_decides_nothing(fault):
     assert outcomes[2] is None
 
 
+def test_a_judge_that_is_down_is_not_asked_about_every_question():
+    with running_server(faults="error*") as url:
+        outcomes = by_judge(url, *[candidate()] * 5, concurrency=1, give_up_after=2)
+    assert ["not asked" in outcome.cause for outcome in outcomes] == [False, False, True, True, True]
+
+
 def test_one_question_without_an_answer_is_dropped_and_its_siblings_are_not():
     proposals = propose([TARGET], 3, table(proposer_script), step=1)
     with running_server(faults="ok,error,ok*") as url:
-        verifier = JudgeVerifier(judge_at(url), 4, concurrency=1)
+        verifier = JudgeVerifier(judge_at(url), 4, concurrency=1, give_up_after=10)
         checked = validate(proposals, ValidationSettings(), verifier, [], frozenset(), 1, stream(0))
     dropped = [p for p in checked if p.dropped]
     assert len(dropped) == 1 and dropped[0].dropped.startswith("verification: judge at ")
@@ -264,7 +283,7 @@ def test_one_question_without_an_answer_is_dropped_and_its_siblings_are_not():
 
 def test_a_run_that_was_opened_without_a_judge_verifies_nothing():
     proposals = propose([TARGET], 2, table(proposer_script), step=1)
-    checked = validate(proposals, ValidationSettings(), JudgeVerifier(None, 4, 8), [], frozenset(), 1, stream(0))
+    checked = validate(proposals, ValidationSettings(), JudgeVerifier(None, 4, 8, 10), [], frozenset(), 1, stream(0))
     assert all("without a judge" in p.dropped and p.rejection is None for p in checked)
     with pytest.raises(JudgeUnavailable):
-        JudgeVerifier(None, 4, 8).verify([candidate()], 1, stream(0))
+        JudgeVerifier(None, 4, 8, 10).verify([candidate()], 1, stream(0))

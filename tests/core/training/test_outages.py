@@ -125,7 +125,7 @@ def test_search_fails_while_the_solvers_play(call, lost):
 def test_the_judge_fails_at_some_of_its_calls(fault):
     """A real HTTP judge, asked one question at a time: three answers, two failures, then answers again."""
     with running_server(faults=f"ok*3,{fault}*2,ok*") as url:
-        g = replace(four(), verifier=JudgeVerifier(judge_at(url), 4, concurrency=1))
+        g = replace(four(), verifier=JudgeVerifier(judge_at(url), 4, concurrency=1, give_up_after=10))
         record = play_step(g, 1)
         dropped = [p for p in record.proposals if p.dropped]
         assert len(dropped) == 2 and all(p.problem is None and p.rejection is None for p in dropped)
@@ -137,13 +137,13 @@ def test_the_judge_fails_at_some_of_its_calls(fault):
 
 def judged_step() -> StepRecord:
     with running_server() as url:
-        return play_step(replace(four(), verifier=JudgeVerifier(judge_at(url), 4, concurrency=1)), 1)
+        return play_step(replace(four(), verifier=JudgeVerifier(judge_at(url), 4, concurrency=1, give_up_after=10)), 1)
 
 
 def test_the_judge_is_down_for_a_whole_step_and_back_in_the_next():
     """All sixteen questions reach it, each is asked once."""
     with running_server(faults="unavailable*16,ok*") as url:
-        g = replace(four(), verifier=JudgeVerifier(judge_at(url), 4, concurrency=8))
+        g = replace(four(), verifier=JudgeVerifier(judge_at(url), 4, concurrency=8, give_up_after=10))
         record = play_step(g, 1)
         assert record.metrics["proposer/dropped/verification"] == record.metrics["proposer/dropped"] == 16
         assert not record.scores and record.round.groups == () and record.evidence.failures == ()

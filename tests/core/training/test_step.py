@@ -120,11 +120,11 @@ def test_a_search_outage_gives_no_reward_to_anyone():
 
 def test_a_judge_that_verifies_finds_the_same_problems_and_when_it_is_down_nobody_learns():
     with running_server() as url:
-        record = play_step(replace(game(), verifier=JudgeVerifier(judge_at(url), 4, 8)), 1)
+        record = play_step(replace(game(), verifier=JudgeVerifier(judge_at(url), 4, 8, 10)), 1)
     expected = play_step(game(), 1)
     assert [p.problem for p in record.proposals] == [p.problem for p in expected.proposals] and record.metrics["proposer/valid"]
     with running_server(faults="error*") as url:
-        g = replace(game(), verifier=JudgeVerifier(judge_at(url), 4, 8))
+        g = replace(game(), verifier=JudgeVerifier(judge_at(url), 4, 8, 10))
         record = play_step(g, 1)
     assert record.metrics["proposer/dropped"] and not record.metrics["proposer/valid"] and record.round.groups == ()
     assert not [p for p in record.proposals if p.dropped and (p.problem or p.rejection)]
