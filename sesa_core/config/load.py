@@ -28,6 +28,9 @@ PRESETS_DIR = Path(__file__).parent / "presets"
 DEFAULT_PRESET = "quickstart"
 SHORT_KEYS = {"engine": "host"}  # `engine=ray` means `engine.host=ray`
 PLACES = frozenset({"runs_dir"})  # where a run lies is not part of what it is
+READ = (("world", "path"), ("policy", "path"), ("bank", "seed_path"), ("bank", "warm_start_path"))  # paths, where they exist
+WRITTEN = (("bank", "uri"), ("search", "index_path"))
+SHIPPED = frozenset({"tiny", "builtin"})  # names in place of a path
 
 
 @dataclass(frozen=True)
@@ -95,6 +98,19 @@ def config_hash(config: RunConfig) -> str:
     """16 hex digits; equal for equal settings, wherever the run lies."""
     text = json.dumps(config.model_dump(mode="json", exclude=set(PLACES)), sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def from_the_root(config: RunConfig) -> RunConfig:
+    """With every path named from the root, so that a run can be resumed from any directory. Names and URIs stay what they are."""
+    found: dict[str, dict[str, str]] = {}
+    for section, key in (*READ, *WRITTEN):
+        value = getattr(getattr(config, section), key)
+        if value is None or value in SHIPPED or "://" in value:
+            continue
+        path = Path(value).expanduser()
+        if (section, key) in WRITTEN or path.exists():
+            found.setdefault(section, {})[key] = str(path.resolve())
+    return config.model_copy(update={name: getattr(config, name).model_copy(update=paths) for name, paths in found.items()})
 
 
 def describe_schema() -> list[KeyDescription]:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sesa_core.config.load import config_hash, describe_schema, load_config, presets, save_config
+from sesa_core.config.load import config_hash, describe_schema, from_the_root, load_config, presets, save_config
 from sesa_core.config.proposer_rewards import FrontierRewardSettings, PassRateBandSettings, ValidOnlySettings
 from sesa_core.errors import ConfigError
 from sesa_core.training.baselines import GroupBaseline
@@ -172,6 +172,21 @@ def test_what_was_saved_is_read_back_whole(tmp_path):
 def test_the_hash_follows_the_settings_and_not_the_place():
     assert config_hash(load_config()) == config_hash(load_config(overrides=["runs_dir=/elsewhere"]))
     assert config_hash(load_config()) != config_hash(load_config(overrides=["seed=1"]))
+
+
+def test_paths_are_named_from_the_root_and_names_are_not(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for made in ("corpus", "tiny", "builtin"):  # folders of these names do not stand for what ships
+        (tmp_path / made).mkdir()
+    given = ["world.path=corpus", "policy.path=tiny", "bank.uri=cards", "search.index_path=../index", "bank.warm_start_path=none.jsonl"]
+    rooted = from_the_root(load_config(overrides=given))
+    assert (rooted.world.path, rooted.bank.uri, rooted.search.index_path) == tuple(
+        str(tmp_path.resolve() / name) for name in ("corpus", "cards")
+    ) + (str(tmp_path.resolve().parent / "index"),)
+    assert (rooted.policy.path, rooted.bank.seed_path, rooted.bank.warm_start_path) == ("tiny", "builtin", "none.jsonl")
+    named = load_config(overrides=["policy.path=owner/name", "bank.uri=s3://bucket/bank"])
+    assert from_the_root(named) == named
+    assert from_the_root(rooted) == rooted
 
 
 def test_the_schema_describes_every_key():
