@@ -1,0 +1,124 @@
+"""A real chat model plays both roles and learns: two steps over a corpus of invented places, with the transcripts.
+
+Run it as `python -m tests.experiments.real_llm --model Qwen/Qwen2.5-0.5B-Instruct --out tests/experiments/real_llm.md` (a folder
+does as well). A model of half a billion parameters takes 11 GB of memory and minutes per step.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from sesa_core.evaluation.ablation.document import table
+from sesa_core.rollout.stored import StoredRollout, read_step, step_files
+from sesa_core.training.run_folder import RunFolder
+from sesa_core.types import Role
+from tests.experiments.invented_coast import write
+from tests.experiments.runs import sesa
+
+NAME = "real-llm"
+SETTINGS = (
+    *("world.kind=files", "targets.hops=[1]", "bank.seed_path=null"),
+    *("selfplay.steps_per_segment=2", "selfplay.segments=1"),
+    *("selfplay.targets=4", "selfplay.proposals_per_target=4", "selfplay.problems=4", "selfplay.solver_group=4"),
+    *("rollout.max_searches=2", "rollout.solver.max_new_tokens=64", "rollout.proposer.max_new_tokens=80"),
+    *("proposer_reward.kind=valid_only", "evaluation.questions=4", "evaluation.arms=[off]"),
+)
+STEP = {  # a row of the document -> the metric of a step
+    "questions posed": "proposer/posed",
+    "valid": "proposer/valid",
+    "problems played": "solver/problems",
+    "solver's mean reward": "solver/reward",
+    "searches per proposer's game": "proposer/searches",
+    "searches per solver's game": "solver/searches",
+}
+UPDATE = {
+    "groups with unequal rewards": "groups/live",
+    "rows trained": "groups/rows",
+    "optimizer steps": "optimizer_steps",
+    "gradient norm": "grad_norm",
+    "entropy, nats per token": "entropy",
+}
+ALIKE = "A group whose rewards are all equal teaches nothing and is in no update."
+
+
+def play(model: str, runs_dir: Path, settings: Sequence[str]) -> RunFolder:
+    """The run, begun anew or read if it is complete."""
+    folder = RunFolder(runs_dir / NAME)
+    if not folder.complete:
+        write(runs_dir / "coast")
+        given = [f"policy.path={model}", f"world.path={runs_dir / 'coast'}", *SETTINGS, *settings]
+        options = [part for setting in given for part in ("--set", setting)]
+        sesa(["run", "--preset", "laptop-llm", "--name", NAME, "--runs-dir", str(runs_dir), *options], runs_dir / "screen.txt")
+    return folder
+
+
+def document(folder: RunFolder, model: str, settings: Sequence[str]) -> str:
+    steps = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
+    games = [read_step(file) for file in step_files(folder.path, {(1, 1)})]
+    extra = "".join(f" --set {setting}" for setting in settings)
+    columns = ["", *(f"step {row['step']}" for row in steps)]
+    played = [[name, *(f"{row.get(metric, 0.0):g}" for row in steps)] for name, metric in STEP.items()]
+    reasons = sorted({key for row in steps for key in row if key.startswith("proposer/rejected/") and row[key]})
+    played += [[f"rejected: {key.rpartition('/')[2]}", *(f"{row[key]:g}" for row in steps)] for key in reasons]
+    updated = [
+        [f"{role}: {name}", *(f"{row[key]:.3g}" if (key := f"{role}/{metric}") in row else "none" for row in steps)]
+        for role in Role
+        for name, metric in UPDATE.items()
+    ]
+    proposer, solver = (next(g for step in games for g in step if g.role is role) for role in (Role.PROPOSER, Role.SOLVER))
+    return "\n\n".join(
+        [
+            f"""# A real chat model plays both roles and learns
+
+`python -m tests.experiments.real_llm --model {Path(model).name}{extra}`: `sesa run --preset laptop-llm` over a corpus of
+{len((folder.path.parent / "coast" / "corpus.jsonl").read_text().splitlines())} invented passages (`tests/experiments/invented_coast.py`),
+about which the model knows nothing by heart. One frozen model, two LoRA adapters, fp32, questions verified by the solver itself, with
+{" ".join(f"`{s}`" for s in SETTINGS)}. It shows that the path works, not that the model gets better: that takes more than
+{len(steps)} steps.""",
+            "## What was played\n\n" + table(columns, played),
+            f"## What was updated\n\n{ALIKE}\n\n" + table(columns, updated),
+            *(
+                f"## Every game of step {row['step']}\n\n{_games(folder, row['step'], step)}"
+                for row, step in zip(steps, games, strict=True)
+            ),
+            f"## What the proposer is told\n\n```\n{proposer.prompt}```",
+            f"## What the solver is told\n\n```\n{solver.prompt}```",
+        ]
+    )
+
+
+def _games(folder: RunFolder, step: int, games: Sequence[StoredRollout]) -> str:
+    """As `sesa rollouts show` prints them: problem by problem, then the proposals that posed none."""
+    problems = list(dict.fromkeys(g.problem_id for g in games if g.problem_id))
+    targets = list(dict.fromkeys(g.target_id for g in games if g.role is Role.PROPOSER and not g.valid))
+    shown = [_show(folder, "--step", str(step), "--problem", problem) for problem in problems]
+    shown += [_show(folder, "--step", str(step), "--target", target, "--role", "proposer") for target in targets]
+    return "\n\n".join(f"```\n{text}\n```" for text in shown)
+
+
+def _show(folder: RunFolder, *selection: str) -> str:
+    where = ("--run", folder.name, "--runs-dir", str(folder.path.parent))
+    command = [sys.executable, "-m", "flows.cli", "rollouts", "show", *where, *selection]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="Qwen/Qwen2.5-0.5B-Instruct", help="a hub name or a folder")
+    parser.add_argument("--runs-dir", type=Path, default=Path("runs/real_llm"))
+    parser.add_argument("--set", dest="settings", action="append", default=[], help="a further setting, key=value")
+    parser.add_argument("--out", type=Path, help="write the document into this file as well")
+    chosen = parser.parse_args()
+    runs_dir = chosen.runs_dir.resolve()
+    runs_dir.mkdir(parents=True, exist_ok=True)
+    text = document(play(chosen.model, runs_dir, chosen.settings), chosen.model, chosen.settings) + "\n"
+    print(text)
+    if chosen.out:
+        chosen.out.write_text(text)
+
+
+if __name__ == "__main__":
+    main()
