@@ -23,6 +23,7 @@ from pathlib import Path
 
 from filelock import FileLock
 
+from flows.prefect_database import prepare
 from sesa_core.config import environment
 from sesa_core.errors import ServiceError
 
@@ -120,6 +121,7 @@ def _serve(port: int, home: Path) -> None:
 
     threading.Thread(target=leave_with_the_run, daemon=True).start()
     with FileLock(home / "server.lock"):
+        prepare(home)
         server.run()
 
 

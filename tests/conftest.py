@@ -2,12 +2,18 @@
 left alone with it at the end."""
 
 import multiprocessing
+import os
 from multiprocessing.context import ForkServerContext
 from pathlib import Path
 
 import pytest
 
+CACHE = ".pytest_cache/home"  # beside pytest's own; in place of the user's cache folder, for this process and all that it starts
 SLOW = {"flows", "properties", "test_ray_host.py"}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    os.environ["XDG_CACHE_HOME"] = str(config.rootpath / CACHE)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,0 +1,64 @@
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL, temporary_settings
+
+from flows import prefect_database
+from flows.prefect_database import NAME
+
+PREPARE = "import sys; from pathlib import Path; from flows.prefect_database import prepare; prepare(Path(sys.argv[1]), Path(sys.argv[2]))"
+
+
+def prepare(home: Path, cache: Path, **more: str) -> None:
+    home.mkdir()
+    kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
+    environment = kept | {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"} | more
+    subprocess.run([sys.executable, "-c", PREPARE, home, cache], env=environment, check=True)
+
+
+def schema(database: Path) -> list[tuple]:
+    with contextlib.closing(sqlite3.connect(database)) as opened:
+        return opened.execute("select type, name, sql from sqlite_master order by name").fetchall()
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory) -> Path:
+    """A cache folder that the first run has made."""
+    folder = tmp_path_factory.mktemp("prefect")
+    prepare(folder / "first", folder / "cache")
+    return folder / "cache"
+
+
+def test_the_first_run_makes_the_template_and_the_next_copies_it(cache, tmp_path):
+    (template,) = cache.iterdir()
+    before = template.read_bytes()
+    prepare(tmp_path / "second", cache)
+    first = cache.parent / "first" / NAME
+    assert schema(first) == schema(template) == schema(tmp_path / "second" / NAME)
+    assert {"flow_run", "task_run", "alembic_version"} <= {name for _, name, _ in schema(first)}
+    assert (template.read_bytes(), list(cache.iterdir())) == (before, [template])
+    assert [p.name for p in (tmp_path / "second").iterdir()] == [NAME]
+
+
+def test_a_database_that_is_there_or_elsewhere_is_left_alone(cache, tmp_path):
+    prepare(tmp_path / "elsewhere", cache, PREFECT_SERVER_DATABASE_CONNECTION_URL="sqlite+aiosqlite:////nowhere/prefect.db")
+    assert not (tmp_path / "elsewhere" / NAME).exists()
+    home = tmp_path / "there"
+    home.mkdir()
+    (home / NAME).write_text("mine")
+    subprocess.run([sys.executable, "-c", PREPARE, home, cache], env=os.environ | {"PREFECT_HOME": str(home)}, check=True)
+    assert (home / NAME).read_text() == "mine"
+
+
+def test_without_a_cache_folder_a_run_has_its_database_all_the_same(tmp_path, monkeypatch):
+    database = tmp_path / NAME
+    monkeypatch.setattr(prefect_database, "_migrate", lambda: database.write_text("migrated"))  # by Prefect it takes ten seconds
+    (tmp_path / "file").write_text("")
+    with temporary_settings({PREFECT_SERVER_DATABASE_CONNECTION_URL: f"sqlite+aiosqlite:///{database}"}):
+        prefect_database.prepare(tmp_path, tmp_path / "file" / "cache")
+    assert database.read_text() == "migrated"
