@@ -13,11 +13,13 @@ from tests.policies import VOCABULARY
 ROOT = Path(__file__).parents[1]
 
 
-def settings(policy_path: Path, host: str = "in_process", optim: dict | None = None, dtype: str = "fp32", **grpo) -> RunConfig:
+def settings(
+    policy_path: Path, host: str = "in_process", optim: dict | None = None, dtype: str = "fp32", recompute: bool = False, **grpo
+) -> RunConfig:
     grpo = {"kl_coef": 0.0, "mini_batch_rows": 64, "micro_batch_rows": 4} | grpo
     return RunConfig(
         policy={"path": str(policy_path), "dtype": dtype},
-        engine={"host": host, "slots": 16},
+        engine={"host": host, "slots": 16, "recompute": recompute},
         rollout={"max_context": 96},
         optim={"lr": 1e-2} | (optim or {}),
         grpo=grpo,

@@ -111,6 +111,10 @@ class EngineSettings(Section):
     host: Literal["in_process", "ray"] = Field("in_process", description="in_process: one process; ray: a Ray cluster")
     threads: int = Field(1, ge=1, description="torch threads of a training process")
     slots: int = Field(160, ge=1, description="sequences generated at once")
+    recompute: bool = Field(
+        False,
+        description="in an update, compute each layer twice instead of keeping what it held: a third slower, a fraction of the memory",
+    )
 
 
 class ValidationSettings(Section):

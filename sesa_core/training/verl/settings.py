@@ -73,7 +73,7 @@ def _model(config: RunConfig, policy_path: Path) -> dict[str, object]:
     return {
         "path": str(policy_path),
         "use_remove_padding": False,
-        "enable_gradient_checkpointing": False,
+        "enable_gradient_checkpointing": config.engine.recompute,
         "+override_config.attn_implementation": "sdpa",
         **adapters,
     }

@@ -39,8 +39,9 @@ def test_an_untrained_adapter_changes_nothing(policy_path, tmp_path):
         assert not changed(random_model("qwen2").state_dict(), weights(host.engine(Role.SOLVER), tmp_path / "hf"))
 
 
-def test_only_what_has_an_adapter_learns_and_each_role_by_itself(policy_path, tmp_path):
-    with make_host(adapted(policy_path), tmp_path) as host:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_only_what_has_an_adapter_learns_and_each_role_by_itself(policy_path, tmp_path, recompute):
+    with make_host(adapted(policy_path, recompute=recompute), tmp_path) as host:
         solver, proposer = host.engine(Role.SOLVER), host.engine(Role.PROPOSER)
         before = weights(solver, tmp_path / "before")
         solver.update(sampled_rows(solver))

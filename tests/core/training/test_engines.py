@@ -102,8 +102,9 @@ def texts(batch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
     return batch_rows(batch["input_ids"]), batch_rows(batch["response_mask"])
 
 
-def test_an_update_over_shared_beginnings_is_the_step_worked_out_row_by_row(policy_path, tmp_path):
-    with make_host(settings(policy_path, micro_batch_rows=6), tmp_path) as host:
+@pytest.mark.parametrize("recompute", [False, True])
+def test_an_update_over_shared_beginnings_is_the_step_worked_out_row_by_row(policy_path, tmp_path, recompute):
+    with make_host(settings(policy_path, recompute=recompute, micro_batch_rows=6), tmp_path) as host:
         engine = host.engine(Role.SOLVER)
         rows = [replace(row, old_log_probs=own) for row, own in zip(rows_that_begin_alike(), own_log_probs(), strict=True)]
         metrics = engine.update(rows)
