@@ -35,7 +35,6 @@ def read_run(folder: Path) -> dict:
         "frontier_ten": tuple(fmean(steps[s]["solver/frontier_share"] for s in part) for part in (sorted(steps)[:10], sorted(steps)[-10:])),
         "valid": (first["proposer/valid_rate"], last["proposer/valid_rate"]),
         "cards": report["cards"]["written"],
-        "minutes": sum(row["seconds/step"] for row in steps.values()) / 60,
     }
 
 
@@ -48,15 +47,15 @@ def table(rows: dict[int, dict]) -> str:
     lines = [
         "| seed | off, T=1: before → after (gain) | off, greedy: before → after (gain) | on − off, greedy | on − off, T=1 "
         "| placebo − off, greedy | placebo − off, T=1 | frontier share, step 1 → 30 | the same, mean of steps 1-10 → 21-30 "
-        "| valid, step 1 → 30 | cards | minutes in steps |",
-        "|---|---|---|---|---|---|---|---|---|---|---|---|",
+        "| valid, step 1 → 30 | cards |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
     ]
     lines += [f"| {seed} | {' | '.join(cells(row))} |" for seed, row in rows.items()]
     gains = [points(fmean(r["after"]["off"][i] - r["before"]["off"][i] for r in rows.values())) for i in (1, 0)]
     apart = {
         arm: [points(fmean(r["after"][arm][i] - r["after"]["off"][i] for r in rows.values())) for i in (0, 1)] for arm in ("on", "placebo")
     }
-    lines.append(f"| mean | {gains[0]} | {gains[1]} | {' | '.join(apart['on'] + apart['placebo'])} | | | | | |")
+    lines.append(f"| mean | {gains[0]} | {gains[1]} | {' | '.join(apart['on'] + apart['placebo'])} | | | | |")
     return "\n".join(lines)
 
 
@@ -66,7 +65,7 @@ def cells(row: dict) -> list[str]:
     on = [f"{points(mean)} ({points(low)} to {points(high)})" for mean, low, high in row["on_minus_off"]]
     placebo = [points(after["placebo"][i] - after["off"][i]) for i in (0, 1)]
     shares = [f"{row[name][0]:.2f} → {row[name][1]:.2f}" for name in ("frontier", "frontier_ten", "valid")]
-    return [*gain, *on, *placebo, *shares, str(row["cards"]), f"{row['minutes']:.1f}"]
+    return [*gain, *on, *placebo, *shares, str(row["cards"])]
 
 
 def wanted(rows: dict[int, dict]) -> str:
