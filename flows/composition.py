@@ -39,17 +39,17 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def check(config: RunConfig) -> None:
-    """Try out what a run would trip over after its folder was made: paths, the judge, the questions to evaluate.
+    """Try out what a run would trip over after its folder was made: paths, the judge, the questions to evaluate; quick tries first.
 
     Raises UserError for a setting that cannot work, ServiceError for a judge that does not answer.
     """
     if needs_judge(config):
         judge_endpoint(config)
     refuse_uncounted_calls(config)
-    check_policy(config)
     first_cards(config)
-    refuse_bank_of_another_run(config)
     check_world(config)
+    check_policy(config)
+    refuse_bank_of_another_run(config)
     if needs_judge(config):
         with open_judge(config) as judge:
             check_judge(judge)
@@ -142,10 +142,10 @@ def refuse_bank_of_another_run(config: RunConfig, run: str | None = None) -> Non
 
     Raises ConfigError for a `bank.uri` where another run has committed boundaries.
     """
-    from sesa_core.bank.store import BankStore
-
     if not config.bank.uri:
         return
+    from sesa_core.bank.store import BankStore
+
     try:
         with BankStore.open(config.bank.uri, embedder=build_embedder(config), run=run or "", write=False) as store:
             others = sorted({row.run for row in store.boundaries()} - {run})

@@ -7,14 +7,17 @@ question that no card is near to, retrieves nothing, and that is a valid answer.
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from sesa_core.bank.store import At, BankStore
 from sesa_core.cards.lesson import gives_away, rendered_text
 from sesa_core.cards.schema import EXAMPLE_CHARS, CardState, SkillCard
 from sesa_core.embed.base import Embedder
 from sesa_core.text.normalize import tokens
+
+if TYPE_CHECKING:
+    from sesa_core.bank.store import At, BankStore
 
 PRIOR_USES = 4.0  # uses without effect that every card is taken to have had
 _ROUND = 6  # decimals of a similarity
@@ -65,7 +68,7 @@ class BankSnapshot:
 
     @classmethod
     def open(
-        cls, store: BankStore, at: At = None, *, task_family: str | None = None, dataset: str | None = None, step: int | None = None
+        cls, store: "BankStore", at: "At" = None, *, task_family: str | None = None, dataset: str | None = None, step: int | None = None
     ) -> "BankSnapshot":
         """The active cards of a boundary; with a scope, only those of that task family and dataset or of none; with a step,
         only those valid at it."""
