@@ -70,6 +70,17 @@ def contains(haystack: str, needle: str) -> bool:
     return bool(pin) and any(hay[i : i + len(pin)] == pin for i in range(len(hay) - len(pin) + 1))
 
 
+def holds_glued(haystack: str, needle: str) -> bool:
+    """Whether a needle of several words stands in the haystack if blanks count for nothing: "Ada Byron" in "adabyron" or "ofAda Byron".
+
+    Not one with a number at either end: "3 June" would be found in "13 June".
+    """
+    pin = tokens(needle, fold_accents=True)
+    if len(pin) < 2 or pin[0][0].isdigit() or pin[-1][-1].isdigit():
+        return False
+    return "".join(pin) in "".join(tokens(haystack, fold_accents=True))
+
+
 def jaccard(left: str, right: str) -> float:
     """Share of distinct tokens that two texts have in common, in [0, 1]."""
     a, b = set(tokens(left)), set(tokens(right))

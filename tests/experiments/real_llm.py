@@ -6,11 +6,12 @@ does as well). A model of half a billion parameters takes 11 GB of memory and mi
 
 import argparse
 import json
-import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from typer.testing import CliRunner
+
+from flows.cli import app
 from sesa_core.evaluation.ablation.document import table
 from sesa_core.rollout.stored import StoredRollout, read_step, step_files
 from sesa_core.training.run_folder import RunFolder
@@ -55,7 +56,7 @@ def play(model: str, runs_dir: Path, settings: Sequence[str]) -> RunFolder:
     return folder
 
 
-def document(folder: RunFolder, model: str, settings: Sequence[str]) -> str:
+def document(folder: RunFolder, model: str, called: str, settings: Sequence[str]) -> str:
     steps = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
     games = [read_step(file) for file in step_files(folder.path, {(1, 1)})]
     extra = "".join(f" --set {setting}" for setting in settings)
@@ -75,7 +76,8 @@ def document(folder: RunFolder, model: str, settings: Sequence[str]) -> str:
 
 `python -m tests.experiments.real_llm --model {Path(model).name}{extra}`: `sesa run --preset laptop-llm` over a corpus of
 {len((folder.path.parent / "coast" / "corpus.jsonl").read_text().splitlines())} invented passages (`tests/experiments/invented_coast.py`),
-about which the model knows nothing by heart. One frozen model, two LoRA adapters, fp32, questions verified by the solver itself, with
+about which the model, {called}, knows nothing by heart. One frozen model, two
+LoRA adapters, fp32, questions verified by the solver itself, with
 {" ".join(f"`{s}`" for s in SETTINGS)}. It shows that the path works, not that the model gets better: that takes more than
 {len(steps)} steps.""",
             "## What was played\n\n" + table(columns, played),
@@ -100,21 +102,21 @@ def _games(folder: RunFolder, step: int, games: Sequence[StoredRollout]) -> str:
 
 
 def _show(folder: RunFolder, *selection: str) -> str:
-    where = ("--run", folder.name, "--runs-dir", str(folder.path.parent))
-    command = [sys.executable, "-m", "flows.cli", "rollouts", "show", *where, *selection]
-    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    shown = CliRunner().invoke(app, ["rollouts", "show", "--run", folder.name, "--runs-dir", str(folder.path.parent), *selection])
+    return shown.stdout.strip()
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="Qwen/Qwen2.5-0.5B-Instruct", help="a hub name or a folder")
+    parser.add_argument("--called", help="what the document calls it (default: the same)")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs/real_llm"))
     parser.add_argument("--set", dest="settings", action="append", default=[], help="a further setting, key=value")
     parser.add_argument("--out", type=Path, help="write the document into this file as well")
     chosen = parser.parse_args()
     runs_dir = chosen.runs_dir.resolve()
     runs_dir.mkdir(parents=True, exist_ok=True)
-    text = document(play(chosen.model, runs_dir, chosen.settings), chosen.model, chosen.settings) + "\n"
+    text = document(play(chosen.model, runs_dir, chosen.settings), chosen.model, chosen.called or chosen.model, chosen.settings) + "\n"
     print(text)
     if chosen.out:
         chosen.out.write_text(text)

@@ -31,6 +31,8 @@ GOOD = "In which year did the treaty end the war?"
         (proposer_run("Did the war end in 1905 or later?"), Rejection.ANSWER_LEAK),
         (proposer_run("Who founded the city of sao paulo there?"), Rejection.ANSWER_LEAK),
         (proposer_run("Who founded the city of SA\u0303O PAULO there?"), Rejection.ANSWER_LEAK),
+        (proposer_run("Who foundedS\u00e3o Paulo there?"), Rejection.ANSWER_LEAK),
+        (proposer_run("Who founded saopaulo there?"), Rejection.ANSWER_LEAK),
         (proposer_run("Did the war end in \uff11\uff19\uff10\uff15 or later?"), Rejection.ANSWER_LEAK),
         (proposer_run("Did the war end in 19\u200b05 or later?"), Rejection.ANSWER_LEAK),
         (proposer_run("Who founded the town of Paulo, not of Sao?"), None),

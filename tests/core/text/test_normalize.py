@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sesa_core.text.normalize import contains, em_searchr1, jaccard, matches, normalize
+from sesa_core.text.normalize import contains, em_searchr1, holds_glued, jaccard, matches, normalize
 
 
 @pytest.mark.parametrize(
@@ -38,6 +38,22 @@ def test_a_range_is_not_a_negative_number():
 def test_empty_matches_nothing():
     assert not matches("", ["", "?"])
     assert matches("A", ["a"])
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "held"),
+    [
+        ("Who namedAda Byron to it?", "Ada Byron", True),
+        ("who named\u00c1da byron to it", "Ada Byron", True),
+        ("the AdaByron prize", "Ada Byron", True),
+        ("Ada was no Byron", "Ada Byron", False),
+        ("on 13 June", "3 June", False),
+        ("a unit of 15 kmh", "5 km", False),
+        ("in Londonderry", "London", False),  # a single word is more often a part of another
+    ],
+)
+def test_a_name_of_several_words_is_found_where_it_is_glued(text, name, held):
+    assert holds_glued(text, name) is held
 
 
 def test_contains_compares_tokens_not_characters():
