@@ -65,7 +65,12 @@ class Transcript:
     def _proposer_text(self, target: Target) -> str:
         answer, relation = self._line(target.answer), self._line(target.relation)
         labelled = f"{relation}: {answer}" if relation else answer
-        return self.profile.proposer.format(target=answer, labelled_target=labelled, hops=target.hops, results=self.profile.results)
+        searches, times = (
+            ("one search", "once") if target.hops == 1 else (f"{target.hops} searches, one after the other,", f"{target.hops} times")
+        )
+        return self.profile.proposer.format(
+            target=answer, labelled_target=labelled, hops=target.hops, searches=searches, times=times, results=self.profile.results
+        )
 
     def _example(self, role: Role) -> list[dict[str, str]]:
         """A user's message and all of the game that follows it, as one message of the policy."""

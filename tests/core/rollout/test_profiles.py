@@ -178,6 +178,15 @@ def test_an_answer_left_open_counts_where_the_policy_ended_its_turn(profile):
     assert (cut.ending, cut.final) == (Ending.MALFORMED, None)
 
 
+@pytest.mark.parametrize(
+    ("hops", "told"), [(1, ("takes one search to", "at least once,")), (2, ("takes 2 searches, one after", "at least 2 times,"))]
+)
+def test_a_proposer_is_told_how_many_searches(hops, told):
+    for profile in ("default", "qwen"):
+        (message,) = Transcript(family_tokenizer(profile), profile, 4).proposer_messages(Target("t", "franc", hops))[-1:]
+        assert all(words in message["content"] for words in told)
+
+
 def test_r_search_answers_in_observations():
     transcript = Transcript(family_tokenizer("r-search"), "r-search", 4)
     turns = [transcript.encode("<search>economy</search>"), transcript.encode("<answer>franc</answer>")]
