@@ -18,7 +18,7 @@ from pathlib import Path
 
 from flows.commands.options import STOPPED
 from flows.worlds import pinned
-from sesa_core.config.load import PLACES, config_hash, load_config, without_replaced_kinds
+from sesa_core.config.load import PLACES, config_hash, from_the_root, load_config, without_replaced_kinds
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import ConfigError
 from sesa_core.evaluation.ablation.arms import OWNED, Arm, matched, require_same_measure
@@ -160,8 +160,8 @@ def refuse_other_settings(cell: CellRun) -> None:
     """Raises ConfigError naming the first key in which the cell's run differs from what is asked: its settings, or what its world held."""
     if not cell.folder.config_file.exists():
         return
-    there = cell.folder.config()
-    asked = cell.config if there.world.fingerprint is None else pinned(cell.config)  # runs of an earlier SESA say nothing of their world
+    there = from_the_root(cell.folder.config())
+    asked = from_the_root(cell.config) if there.world.fingerprint is None else pinned(cell.config)  # an earlier SESA did not tell its world
     if config_hash(there) != config_hash(asked):
         key, has, wants = next(_differences(there.model_dump(mode="json"), asked.model_dump(mode="json")))
         hint = f"{cell.folder.path} was run with {has!r}; the cells of an experiment differ in arm and seed alone: give another --runs-dir"

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from flows.composition import check
 from flows.worlds import pinned
-from sesa_core.config.load import load_config
+from sesa_core.config.load import from_the_root, load_config
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import MissingRun
 from sesa_core.training.run_folder import RunFolder, create_run, find_run
@@ -41,7 +41,7 @@ class TrainForm(BaseModel):
     def create(self) -> RunFolder:
         """A new run, whose settings have been tried out and say what its world holds. Raises `UserError`, or `ServiceError` for a
         judge that does not answer."""
-        config = self.config()
+        config = from_the_root(self.config())
         check(config)
         return create_run(pinned(config), self.name)
 

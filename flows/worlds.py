@@ -50,7 +50,7 @@ def build_world(config: RunConfig) -> "TrainingWorld":
 
 
 def pinned(config: RunConfig) -> RunConfig:
-    """The settings with what their world holds now written down, and where it and all other files lie, from the root."""
+    """The settings with what their world holds now written down, and all paths from the root."""
     rooted = from_the_root(config)
     world = rooted.world.model_copy(update={"fingerprint": build_world(rooted).fingerprint})
     return rooted.model_copy(update={"world": world})

@@ -30,7 +30,7 @@ SHORT_KEYS = {"engine": "host"}  # `engine=ray` means `engine.host=ray`
 PLACES = frozenset({"runs_dir"})  # where a run lies is not part of what it is
 READ = (("world", "path"), ("policy", "path"), ("bank", "seed_path"), ("bank", "warm_start_path"))  # paths, where they exist
 WRITTEN = (("bank", "uri"), ("search", "index_path"))
-SHIPPED = frozenset({"tiny", "builtin"})  # names in place of a path
+SHIPPED = frozenset({("policy", "path", "tiny"), ("bank", "seed_path", "builtin")})  # names in place of a path
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def from_the_root(config: RunConfig) -> RunConfig:
     found: dict[str, dict[str, str]] = {}
     for section, key in (*READ, *WRITTEN):
         value = getattr(getattr(config, section), key)
-        if value is None or value in SHIPPED or "://" in value:
+        if value is None or (section, key, value) in SHIPPED or "://" in value:
             continue
         path = Path(value).expanduser()
         if (section, key) in WRITTEN or path.exists():

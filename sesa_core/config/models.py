@@ -132,7 +132,9 @@ class ValidationSettings(Section):
         description="world: the closed-form world resolves the question; solver, judge: it is answered from evidence and noise, by "
         "the greedy solver or by the judge (two calls at most per question, beside those about failures)",
     )
-    noise_passages: int = Field(4, ge=0, description="passages of other trajectories mixed into the evidence (solver, judge)")
+    noise_passages: int = Field(
+        4, ge=0, description="passages of other trajectories mixed into the evidence, for the solver as many as leave room (solver, judge)"
+    )
     closed_book: bool = Field(
         True, description="ask the answerer without any passage too, and reject what it knows by heart as too easy (solver, judge)"
     )
@@ -283,7 +285,7 @@ class DistillSettings(Section):
         900.0, ge=0, description="a boundary waits so long for its judge calls; then no other is started, and what is missing stays pending"
     )
     give_up_after: int = Field(
-        10, ge=1, description="calls in a row without an answer after which the judge is taken for down, also about answers"
+        10, ge=1, description="calls in a row without an answer after which the judge is taken for down, also about questions and answers"
     )
     probe_after_s: float = Field(30.0, gt=0, description="how often a judge that is taken for down is tried again")
 

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from sesa_core.errors import JudgeUnavailable, ServiceError
+from sesa_core.errors import JudgeRateLimited, JudgeRejected, JudgeResting, ServiceError
 
 Reply = TypeVar("Reply")
 
@@ -21,14 +21,15 @@ class Patience:
         self._slots, self._unanswered = asyncio.Semaphore(concurrency), 0
 
     async def ask(self, call: Callable[[], Awaitable[Reply]]) -> Reply:
-        """What `call` brings; it is not repeated. Raises its ServiceError, or JudgeUnavailable where it was not called any more."""
+        """What `call` brings; it is not repeated. Raises its ServiceError, or JudgeResting where nothing was called any more."""
         async with self._slots:
             if self._unanswered >= self.give_up_after:
-                raise JudgeUnavailable(f"not asked: the judge left {self._unanswered} calls in a row without an answer")
+                raise JudgeResting(f"not asked: the judge left {self._unanswered} calls in a row without an answer")
             try:
                 reply = await call()
-            except ServiceError:
-                self._unanswered += 1
+            except ServiceError as failure:
+                said_something = isinstance(failure, JudgeRateLimited | JudgeRejected)
+                self._unanswered = 0 if said_something else self._unanswered + 1
                 raise
             self._unanswered = 0
             return reply

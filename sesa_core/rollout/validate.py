@@ -4,15 +4,12 @@ Pure. The last check, verification, needs a policy or a world and lives in `veri
 dropped rollout: an infrastructure failure is not a rejection.
 """
 
-import re
 from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from sesa_core.config.models import ValidationSettings
 from sesa_core.text.normalize import contains, holds_glued, jaccard, normalize
 from sesa_core.types import Ending, Target, Trajectory, TurnKind
-
-_SMALL_THEN_CAPITAL = re.compile(r"(?<=[^\W\d_A-Z])(?=[A-Z])")
 
 
 class Rejection(StrEnum):
@@ -68,10 +65,9 @@ def _length_fits(question: str, settings: ValidationSettings) -> bool:
 
 
 def names_target(text: str, target: Target) -> bool:
-    """Whether the target's answer or an alias stands in the text, as a run of tokens, whatever its accents, width and case, or
-    glued to another word."""
-    texts = {text, _SMALL_THEN_CAPITAL.sub(" ", text)}
-    return any(contains(each, name) or holds_glued(each, name) for each in texts for name in (target.answer, *target.aliases))
+    """Whether the target's answer or an alias stands in the text, as a run of tokens, whatever its accents, width and case, or with a
+    blank left out."""
+    return any(contains(text, name) or holds_glued(text, name) for name in (target.answer, *target.aliases))
 
 
 def _check_searches(trajectory: Trajectory, target: Target, forbid_target: bool) -> Rejection | None:

@@ -6,7 +6,7 @@ is the papers' way: an answerer without search, greedy and without cards, gets t
 reach the target; if it does so without any evidence, the question is too easy. `JudgeVerifier` lets the judge be that answerer.
 
 Invariant: whoever cannot tell rejects nothing. Edge cases: a judge that answers some questions and not others leaves the others
-`Undecided`, and so does an answerer that has no room for the passages.
+`Undecided`, and so does an answerer that has no room for the evidence.
 """
 
 import asyncio
@@ -109,12 +109,14 @@ class PolicyVerifier:
     def _open_seat(self, candidate: Candidate, index: int, rng: np.random.Generator) -> Seat:
         """With all of the evidence, and with as much of the noise as leaves room for an answer."""
         transcript, settings = self.table.transcript, self.table.settings
-        for noise in range(self.noise_passages, -1, -1):
-            seat = self._seat(candidate, with_noise(candidate, noise, rng), index, "open")
+        shown = list(with_noise(candidate, self.noise_passages, rng))
+        noise = [passage for passage in shown if passage not in candidate.trajectory.evidence]
+        while True:
+            seat = self._seat(candidate, shown, index, "open")
             prompt = transcript.encode(transcript.prompt_text(seat.messages))
-            if len(prompt) + settings.solver.max_new_tokens <= settings.max_context:
-                break
-        return seat
+            if not noise or len(prompt) + settings.solver.max_new_tokens <= settings.max_context:
+                return seat
+            shown.remove(noise.pop())
 
     def _seat(self, candidate: Candidate, passages: Sequence[Passage], index: int, kind: str) -> Seat:
         messages = tuple(self.table.transcript.verify_messages(candidate.question, passages))

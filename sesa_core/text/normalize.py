@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 _TOKEN = re.compile(r"(?<![\w.])[-+]?\d+(?:[.,:]\d+)*|\w+")
 _QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u02bc": "'", "\u2032": "'", "\u201c": '"', "\u201d": '"', "\u2212": "-"})
 _ARTICLES = {"a", "an", "the"}
+GLUED_WORD = 3  # letters of a name's first word, and of the whole name, from which it is looked for inside longer words
+GLUED_LETTERS = 8
 
 
 def _number(token: str) -> str:
@@ -71,14 +73,28 @@ def contains(haystack: str, needle: str) -> bool:
 
 
 def holds_glued(haystack: str, needle: str) -> bool:
-    """Whether a needle of several words stands in the haystack if blanks count for nothing: "Ada Byron" in "adabyron" or "ofAda Byron".
+    """Whether the needle stands in the haystack without the blank that should part it from the word before it, or its own words from
+    one another: "Ada Byron" in "ofAda byron" and in "an adabyron", "Ada" in "ofAda".
 
-    Not one with a number at either end: "3 June" would be found in "13 June".
+    A capital behind small letters begins a word; a needle is looked for inside a longer word only where it has several words, and of
+    some length: "U.S." is not in "famous".
     """
     pin = tokens(needle, fold_accents=True)
-    if len(pin) < 2 or pin[0][0].isdigit() or pin[-1][-1].isdigit():
+    if contains(" ".join(map(_part, haystack.split())), needle):
+        return True
+    if len(pin) < 2:
         return False
-    return "".join(pin) in "".join(tokens(haystack, fold_accents=True))
+    hay, joined = tokens(haystack, fold_accents=True), "".join(pin)
+    if len(joined) >= GLUED_LETTERS and any(joined in token for token in hay):
+        return True
+    runs = ((hay[i], hay[i + 1 : i + len(pin)]) for i in range(len(hay) - len(pin) + 1))
+    return len(pin[0]) >= GLUED_WORD and pin[0].isalpha() and any(first.endswith(pin[0]) and rest == pin[1:] for first, rest in runs)
+
+
+def _part(word: str) -> str:
+    """`namedAda` as `named Ada`; `YouTube` as it is."""
+    capital = next((i for i, letter in enumerate(word) if letter.isupper()), 0)
+    return f"{word[:capital]} {word[capital:]}" if word[:capital].islower() else word
 
 
 def jaccard(left: str, right: str) -> float:

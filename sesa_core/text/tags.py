@@ -105,9 +105,9 @@ class TagReader:
     def read(self, text: str, ended: bool = False) -> Turn:
         """The turn that `text` (what the policy alone wrote) amounts to; the last final tag wins, else the first search.
 
-        `ended`: the policy itself ended its chat turn after it, not the room it had. A final tag that it left open is closed with
-        the turn, as small chat models often mean it. A policy that types an <information> tag itself has found nothing: such a turn
-        is malformed. So is one whose first tool call cannot be read, whatever calls follow it.
+        `ended`: the policy itself ended its chat turn after it, not the room it had. Where nothing else was written, a final tag that
+        it left open is closed with the turn, as small chat models often mean it. A policy that types an <information> tag itself has
+        found nothing: such a turn is malformed. So is one whose first tool call cannot be read, whatever calls follow it.
         """
         body = _THINK.sub("", text).strip()
         turn, beside = self._read(body, ended and not self.strict)
@@ -124,12 +124,14 @@ class TagReader:
             return malformed
         beside = self._pairs.sub(" ", body)
         finals = [value for name, value in pairs if name == self.final_kind]
-        if not finals and may_be_open and (last := self._left_open.search(beside)):
-            finals, beside = [last[1].strip()], beside[: last.start()]
         if finals:
             return (Turn(self.final_kind, finals[-1], tags=len(finals)), beside) if finals[-1] else malformed
         query, beside = bare_call(beside) if CallForm.JSON in self.calls else (_first_query(pairs), beside)
-        return (Turn(TurnKind.SEARCH, query), beside) if query else malformed
+        if query:
+            return Turn(TurnKind.SEARCH, query), beside
+        last = self._left_open.search(body) if may_be_open and "<think>" not in body else None
+        final = last[1].strip() if last else ""
+        return (Turn(self.final_kind, final), body[: last.start()]) if last and final else malformed
 
 
 def _first_query(pairs: Iterable[tuple[str, str]]) -> str:

@@ -18,12 +18,12 @@ from sesa_core.training.run_folder import RunFolder
 from tests.experiments.runs import complete_run
 
 
-def read_run(folder: Path) -> dict:
+def read_run(folder: RunFolder) -> dict:
     """The numbers of one run, by column."""
-    report = json.loads((folder / "report.json").read_text())
+    report = folder.report()
     evaluations = [report["evaluations"][key] for key in sorted(report["evaluations"], key=int)]
     before, after = evaluations[0]["arms"], evaluations[-1]["arms"]
-    committed = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    committed = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
     steps = {row["step"]: row for row in committed}  # a later attempt at a step replaces an aborted one
     first, last = steps[min(steps)], steps[max(steps)]
     on_off = [paired_difference(after["on"][key], after["off"][key]) for key in ("outcomes", "sampled_outcomes")]
@@ -130,7 +130,7 @@ def main() -> None:
         folders = list(pool.map(lambda seed: complete_run(f"seed-{seed}", runs_dir, [f"seed={seed}", *chosen.overrides]), chosen.seeds))
     rows = {seed: read_run(folder) for seed, folder in zip(chosen.seeds, folders, strict=True)}
     command = shlex.join(["python", "-m", "tests.experiments.quickstart", *sys.argv[1:]])
-    text = document(rows, RunFolder(folders[0]).config(), command)
+    text = document(rows, folders[0].config(), command)
     print(text)
     if chosen.out:
         chosen.out.write_text(text)

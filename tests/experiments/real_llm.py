@@ -17,7 +17,7 @@ from sesa_core.rollout.stored import StoredRollout, read_step, step_files
 from sesa_core.training.run_folder import RunFolder
 from sesa_core.types import Role
 from tests.experiments.invented_coast import write
-from tests.experiments.runs import sesa
+from tests.experiments.runs import complete_run
 
 NAME = "real-llm"
 SETTINGS = (
@@ -46,22 +46,19 @@ ALIKE = "A group whose rewards are all equal teaches nothing and is in no update
 
 
 def play(model: str, runs_dir: Path, settings: Sequence[str]) -> RunFolder:
-    """The run, begun anew or read if it is complete."""
-    folder = RunFolder(runs_dir / NAME)
-    if not folder.complete:
-        write(runs_dir / "coast")
-        given = [f"policy.path={model}", f"world.path={runs_dir / 'coast'}", *SETTINGS, *settings]
-        options = [part for setting in given for part in ("--set", setting)]
-        sesa(["run", "--preset", "laptop-llm", "--name", NAME, "--runs-dir", str(runs_dir), *options], runs_dir / "screen.txt")
-    return folder
+    """The run; one that is there is read or carried on, with the settings that it has."""
+    write(runs_dir / "coast")
+    given = [f"policy.path={model}", f"world.path={runs_dir / 'coast'}", *SETTINGS, *settings]
+    return complete_run(NAME, runs_dir, given, "laptop-llm")
 
 
 def document(folder: RunFolder, model: str, called: str, settings: Sequence[str]) -> str:
-    steps = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
-    games = [read_step(file) for file in step_files(folder.path, {(1, 1)})]
+    rows = {row["step"]: row for row in map(json.loads, folder.metrics_file.read_text().splitlines())}  # a later attempt comes later
+    steps = list(rows.values())
+    games = [read_step(file) for file in step_files(folder.path, {(row["segment"], row["attempt"]) for row in steps})]
     extra = "".join(f" --set {setting}" for setting in settings)
     columns = ["", *(f"step {row['step']}" for row in steps)]
-    played = [[name, *(f"{row.get(metric, 0.0):g}" for row in steps)] for name, metric in STEP.items()]
+    played = [[name, *(f"{row[metric]:g}" for row in steps)] for name, metric in STEP.items()]
     reasons = sorted({key for row in steps for key in row if key.startswith("proposer/rejected/") and row[key]})
     played += [[f"rejected: {key.rpartition('/')[2]}", *(f"{row[key]:g}" for row in steps)] for key in reasons]
     updated = [
@@ -93,16 +90,19 @@ LoRA adapters, fp32, questions verified by the solver itself, with
 
 
 def _games(folder: RunFolder, step: int, games: Sequence[StoredRollout]) -> str:
-    """As `sesa rollouts show` prints them: problem by problem, then the proposals that posed none."""
-    problems = list(dict.fromkeys(g.problem_id for g in games if g.problem_id))
-    targets = list(dict.fromkeys(g.target_id for g in games if g.role is Role.PROPOSER and not g.valid))
+    """As `sesa rollouts show` prints them: problem by problem, then each proposal that posed none."""
+    problems = dict.fromkeys(g.problem_id for g in games if g.problem_id)
+    others = [g.trajectory_id for g in games if g.role is Role.PROPOSER and not g.valid]
     shown = [_show(folder, "--step", str(step), "--problem", problem) for problem in problems]
-    shown += [_show(folder, "--step", str(step), "--target", target, "--role", "proposer") for target in targets]
+    shown += [_show(folder, "--trajectory", rollout) for rollout in others]
     return "\n\n".join(f"```\n{text}\n```" for text in shown)
 
 
 def _show(folder: RunFolder, *selection: str) -> str:
-    shown = CliRunner().invoke(app, ["rollouts", "show", "--run", folder.name, "--runs-dir", str(folder.path.parent), *selection])
+    command = ["rollouts", "show", "--run", folder.name, "--runs-dir", str(folder.path.parent), "--whole", *selection]
+    shown = CliRunner().invoke(app, command, catch_exceptions=False)
+    if shown.exit_code:
+        raise SystemExit(f"`sesa {' '.join(command)}` failed: {shown.output}")
     return shown.stdout.strip()
 
 

@@ -5,17 +5,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sesa_core.training.run_folder import RunFolder
 
-def complete_run(name: str, runs_dir: Path, settings: Sequence[str]) -> Path:
-    """One `sesa run` with `settings` (`key=value`), resumed where it was broken off. Returns its folder."""
-    folder = runs_dir / name
-    if (folder / "report.json").exists():
+
+def complete_run(name: str, runs_dir: Path, settings: Sequence[str], preset: str = "quickstart") -> RunFolder:
+    """One `sesa run` with `settings` (`key=value`), resumed where it was broken off; one that is there keeps its own settings."""
+    folder = RunFolder(runs_dir / name)
+    if folder.complete:
         return folder
     command = ["run", "--name", name, "--runs-dir", str(runs_dir)]
-    if (folder / "config.yaml").exists():
+    if folder.config_file.exists():
         command.append("--resume")
     else:
-        command += [part for setting in settings for part in ("--set", setting)]
+        command += ["--preset", preset, *(part for setting in settings for part in ("--set", setting))]
     sesa(command, runs_dir / f"{name}.screen.txt")
     return folder
 

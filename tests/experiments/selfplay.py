@@ -8,7 +8,7 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 
@@ -49,7 +49,7 @@ def long_section(folder: RunFolder) -> str:
     config = folder.config()
     per = config.selfplay.steps_per_segment
     rows = {row["step"]: row for row in map(json.loads, folder.metrics_file.read_text().splitlines())}
-    evaluations = json.loads(folder.report_file.read_text())["evaluations"]
+    evaluations = folder.report()["evaluations"]
     banks = list(config.evaluation.arms)
     lines = []
     for segment in range(config.selfplay.segments + 1):
@@ -64,12 +64,12 @@ def long_section(folder: RunFolder) -> str:
 
 `sesa run --name {folder.name} {" ".join(f"--set {setting}" for setting in LONG)}`: the arm `full`, seed {config.seed}, steps of the
 same size, a learning rate that falls over all of them. Each row holds the means of the {per} steps up to it (a metric that a step does
-not have is in no mean) and, at every {measure.every_segments}rd boundary, accuracy in percent on {measure.questions} questions of the
+not have is in no mean) and, every {measure.every_segments * per} steps, accuracy in percent on {measure.questions} questions of the
 {measure.split} split with the bank {", ".join(banks)}.
 
 {table(columns, lines)}
 
-{_alarms(folder, size.segments)}
+{_alarms(folder, {(row["segment"], row["attempt"]) for row in rows.values()})}
 """
 
 
@@ -78,11 +78,12 @@ def _mean(steps: Sequence[Mapping[str, float]], metric: str, form: str) -> str:
     return form.format(fmean(values)) if values else ""
 
 
-def _alarms(folder: RunFolder, segments: int) -> str:
-    files = [path for path in sorted(folder.path.glob("segments/*/attempt-*/alarms.jsonl"))]
+def _alarms(folder: RunFolder, counting: Collection[tuple[int, int]]) -> str:
+    """Those of the attempts (segment, attempt) that count."""
+    files = [folder.path / "segments" / f"{segment:05d}" / f"attempt-{attempt}" / "alarms.jsonl" for segment, attempt in sorted(counting)]
     alarms = [json.loads(line) for path in files for line in path.read_text().splitlines()]
     if not alarms:
-        return f"No health alarm sounded in {segments} segments."
+        return "No health alarm sounded."
     rows = [[str(a["step"]), a["name"], f"`{a['metric']}`", f"{a['value']:.3g}", f"{a['bound']:g}", a["means"]] for a in alarms]
     return "Health alarms:\n\n" + table(["step", "alarm", "metric", "value", "bound", "what it means"], rows)
 
@@ -97,11 +98,11 @@ def main() -> None:
     runs_dir = chosen.runs_dir.resolve()
     runs_dir.mkdir(parents=True, exist_ok=True)
     if chosen.part == "long":
-        print(long_section(RunFolder(complete_run("long", runs_dir, LONG))))
+        print(long_section(complete_run("long", runs_dir, LONG)))
         return
     parts = [ablation(runs_dir, chosen.jobs)]
     if chosen.part == "all":
-        parts.append(long_section(RunFolder(complete_run("long", runs_dir, LONG))))
+        parts.append(long_section(complete_run("long", runs_dir, LONG)))
     command = shlex.join(["python", "-m", "tests.experiments.selfplay", *sys.argv[1:]])
     text = "\n".join([f"<!-- Both parts: `{command}` -->\n", *parts])
     print(text)

@@ -64,6 +64,20 @@ def test_a_cell_that_was_run_over_another_world_is_refused_and_one_that_says_not
     assert stand(cell(tmp_path)).kind == "broken off"
 
 
+def test_a_cell_is_known_again_however_its_paths_are_written(tmp_path, monkeypatch):
+    """From another directory, and where an earlier SESA stored a path as it was given."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "cards.jsonl").write_text("")
+    monkeypatch.chdir(tmp_path)
+    there = started(tmp_path / "runs", "bank.warm_start_path=cards.jsonl")
+    stored = there.folder.config_file.read_text()
+    assert f"warm_start_path: {tmp_path.resolve() / 'cards.jsonl'}" in stored
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert stand(cell(tmp_path / "runs", "bank.warm_start_path=../cards.jsonl")).kind == "broken off"
+    there.folder.config_file.write_text(stored.replace(str(tmp_path.resolve() / "cards.jsonl"), "../cards.jsonl"))
+    assert stand(cell(tmp_path / "runs", "bank.warm_start_path=../cards.jsonl")).kind == "broken off"
+
+
 def test_what_an_experiment_sets_of_one_kind_of_reward_is_no_setting_of_an_arm_with_another_kind():
     settings = Settings(None, None, ("proposer_reward.extreme_penalty=0.1", "proposer_reward.invalid_reward=-0.1"), None)
     shaped, unshaped = (settings.config(ARMS[name], 0).proposer_reward for name in (FULL, "no_frontier_shaping"))

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL, temporary_settings
 
-from flows import prefect_database
 from flows.prefect_database import NAME
+from flows.prefect_database import prepare as prepare_here
 
 PREPARE = "import sys; from pathlib import Path; from flows.prefect_database import prepare; prepare(Path(sys.argv[1]), Path(sys.argv[2]))"
 
@@ -55,10 +55,9 @@ def test_a_database_that_is_there_or_elsewhere_is_left_alone(cache, tmp_path):
     assert (home / NAME).read_text() == "mine"
 
 
-def test_without_a_cache_folder_a_run_has_its_database_all_the_same(tmp_path, monkeypatch):
+def test_without_a_cache_folder_a_run_has_its_database_all_the_same(tmp_path):
     database = tmp_path / NAME
-    monkeypatch.setattr(prefect_database, "_migrate", lambda: database.write_text("migrated"))  # by Prefect it takes ten seconds
     (tmp_path / "file").write_text("")
     with temporary_settings({PREFECT_SERVER_DATABASE_CONNECTION_URL: f"sqlite+aiosqlite:///{database}"}):
-        prefect_database.prepare(tmp_path, tmp_path / "file" / "cache")
+        prepare_here(tmp_path, tmp_path / "file" / "cache", migrate=lambda: database.write_text("migrated") and None)
     assert database.read_text() == "migrated"

@@ -45,14 +45,23 @@ def test_empty_matches_nothing():
     [
         ("Who namedAda Byron to it?", "Ada Byron", True),
         ("who named\u00c1da byron to it", "Ada Byron", True),
+        ("who namedada byron to it", "Ada Byron", True),
         ("the AdaByron prize", "Ada Byron", True),
+        ("an adabyron", "Ada Byron", True),
+        ("Who wrote of\u00c9mile?", "\u00c9mile", True),
         ("Ada was no Byron", "Ada Byron", False),
+        ("the South Korean capital", "South Korea", False),
         ("on 13 June", "3 June", False),
         ("a unit of 15 kmh", "5 km", False),
-        ("in Londonderry", "London", False),  # a single word is more often a part of another
+        ("the most famous museum", "U.S.", False),
+        ("Peru's use of the usual", "U.S.", False),
+        ("the whole", "The Who", False),
+        ("in Londonderry", "London", False),
+        ("seen on YouTube by a MacDonald", "Tube", False),
+        ("seen on YouTube by a MacDonald", "Donald", False),
     ],
 )
-def test_a_name_of_several_words_is_found_where_it_is_glued(text, name, held):
+def test_a_name_is_found_where_it_is_glued_and_not_by_chance(text, name, held):
     assert holds_glued(text, name) is held
 
 

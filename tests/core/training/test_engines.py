@@ -106,6 +106,7 @@ def texts(batch) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
 def test_an_update_over_shared_beginnings_is_the_step_worked_out_row_by_row(policy_path, tmp_path, recompute):
     with make_host(settings(policy_path, recompute=recompute, micro_batch_rows=6), tmp_path) as host:
         engine = host.engine(Role.SOLVER)
+        assert engine._worker.actor.engine.module.is_gradient_checkpointing is recompute
         rows = [replace(row, old_log_probs=own) for row, own in zip(rows_that_begin_alike(), own_log_probs(), strict=True)]
         metrics = engine.update(rows)
         expected, norm, loss = adam_by_hand(rows, lr=1e-2, max_norm=1.0)
