@@ -6,8 +6,6 @@ run is a process of its own; broken off, the same command goes on where it stopp
 
 import argparse
 import json
-import shlex
-import sys
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
@@ -32,12 +30,13 @@ CURVES = {  # a column of the document -> the metric of a step, its form
     "distinct questions": ("proposer/distinct_questions", "{:.2f}"),
     "near duplicates": ("proposer/near_duplicate_share", "{:.2f}"),
 }
+ABLATION = "ablation.md"  # in the folder of the runs, written after every cell
 MEASURES = {"greedy": "greedy", "T=1": "sampled"}
 
 
 def ablation(runs_dir: Path, jobs: int) -> str:
     """The document of the whole ablation; cells that are complete are read."""
-    out = runs_dir / "ablation.md"
+    out = runs_dir / ABLATION
     settings = [part for setting in CELL for part in ("--set", setting)]
     options = ["--seeds", "0-4", "--segments", "6", *settings, "--jobs", str(jobs), "--runs-dir", str(runs_dir / "ablation")]
     sesa(["ablate", "--preset", "quickstart", *options, "--out", str(out)], runs_dir / "ablation.screen.txt")
@@ -92,22 +91,27 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--jobs", type=int, default=2, help="cells at the same time")
     parser.add_argument("--runs-dir", type=Path, default=Path("runs/selfplay"))
-    parser.add_argument("--part", choices=["ablation", "long", "all"], default="all", help="run only this; the document needs all")
+    parser.add_argument(
+        "--part", choices=["ablation", "long", "all", "document"], default="all", help="run only this; document: what there is so far"
+    )
     parser.add_argument("--out", type=Path, help="write the document into this file as well")
     chosen = parser.parse_args()
     runs_dir = chosen.runs_dir.resolve()
     runs_dir.mkdir(parents=True, exist_ok=True)
-    if chosen.part == "long":
-        print(long_section(complete_run("long", runs_dir, LONG)))
-        return
-    parts = [ablation(runs_dir, chosen.jobs)]
-    if chosen.part == "all":
-        parts.append(long_section(complete_run("long", runs_dir, LONG)))
-    command = shlex.join(["python", "-m", "tests.experiments.selfplay", *sys.argv[1:]])
-    text = "\n".join([f"<!-- Both parts: `{command}` -->\n", *parts])
+    parts = {
+        "ablation": lambda: ablation(runs_dir, chosen.jobs),
+        "long": lambda: long_section(complete_run("long", runs_dir, LONG)),
+        "document": lambda: both((runs_dir / ABLATION).read_text(), long_section(RunFolder(runs_dir / "long"))),
+        "all": lambda: both(ablation(runs_dir, chosen.jobs), long_section(complete_run("long", runs_dir, LONG))),
+    }
+    text = parts[chosen.part]()
     print(text)
-    if chosen.out and chosen.part == "all":
+    if chosen.out:
         chosen.out.write_text(text)
+
+
+def both(cells: str, long: str) -> str:
+    return f"<!-- Both parts: `python -m tests.experiments.selfplay --jobs 2 --out tests/experiments/selfplay.md` -->\n\n{cells}\n{long}"
 
 
 if __name__ == "__main__":
