@@ -73,6 +73,7 @@ def test_both_roles_play_over_the_passages_and_are_measured_on_the_questions(fin
     assert shown == {"proposer", "solver"}, "both were shown passages of this corpus"
 
 
+@pytest.mark.long  # 46 s: the command loads everything once more
 def test_a_run_says_what_its_world_held_and_is_measured_again_over_it(finished, corpus):
     config = finished.config()
     assert config.world.fingerprint == build_world(load_config(overrides=over(corpus))).fingerprint
