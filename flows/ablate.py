@@ -160,8 +160,9 @@ def refuse_other_settings(cell: CellRun) -> None:
     """Raises ConfigError naming the first key in which the cell's run differs from what is asked: its settings, or what its world held."""
     if not cell.folder.config_file.exists():
         return
-    there = from_the_root(cell.folder.config())
-    asked = from_the_root(cell.config) if there.world.fingerprint is None else pinned(cell.config)  # an earlier SESA did not tell its world
+    there, asked = from_the_root(cell.folder.config()), from_the_root(cell.config)
+    if there.world.fingerprint is not None:  # runs of an earlier SESA say nothing of their world
+        asked = pinned(asked)
     if config_hash(there) != config_hash(asked):
         key, has, wants = next(_differences(there.model_dump(mode="json"), asked.model_dump(mode="json")))
         hint = f"{cell.folder.path} was run with {has!r}; the cells of an experiment differ in arm and seed alone: give another --runs-dir"

@@ -10,7 +10,6 @@ from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sesa_core.config.load import from_the_root
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import ConfigError, WorldError
 
@@ -50,10 +49,9 @@ def build_world(config: RunConfig) -> "TrainingWorld":
 
 
 def pinned(config: RunConfig) -> RunConfig:
-    """The settings with what their world holds now written down, and all paths from the root."""
-    rooted = from_the_root(config)
-    world = rooted.world.model_copy(update={"fingerprint": build_world(rooted).fingerprint})
-    return rooted.model_copy(update={"world": world})
+    """The settings with what their world holds now written down."""
+    world = config.world.model_copy(update={"fingerprint": build_world(config).fingerprint})
+    return config.model_copy(update={"world": world})
 
 
 def _stamps(folder: Path | None) -> tuple[tuple[str, int, int], ...]:

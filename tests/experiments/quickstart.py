@@ -4,18 +4,15 @@ Run it as `python -m tests.experiments.quickstart` (`--help` tells the options).
 its own; a seed whose run is complete is read, not run again. `--out tests/experiments/quickstart.md` writes the document.
 """
 
-import argparse
-import json
 import shlex
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from statistics import fmean
 
 from sesa_core.config.models import RunConfig
 from sesa_core.evaluation.metrics import paired_difference
 from sesa_core.training.run_folder import RunFolder
-from tests.experiments.runs import complete_run
+from tests.experiments.runs import command_line, complete_run, made_folder, publish, steps_of
 
 
 def read_run(folder: RunFolder) -> dict:
@@ -23,8 +20,7 @@ def read_run(folder: RunFolder) -> dict:
     report = folder.report()
     evaluations = [report["evaluations"][key] for key in sorted(report["evaluations"], key=int)]
     before, after = evaluations[0]["arms"], evaluations[-1]["arms"]
-    committed = [json.loads(line) for line in folder.metrics_file.read_text().splitlines()]
-    steps = {row["step"]: row for row in committed}  # a later attempt at a step replaces an aborted one
+    steps = steps_of(folder)
     first, last = steps[min(steps)], steps[max(steps)]
     on_off = [paired_difference(after["on"][key], after["off"][key]) for key in ("outcomes", "sampled_outcomes")]
     return {
@@ -117,23 +113,18 @@ temperature 1. Accuracies in percent, differences in points; on - off with its 9
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "runs/experiments")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--jobs", type=int, default=2, help="runs at the same time")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs/experiments"))
     parser.add_argument("--set", dest="overrides", action="append", default=[], help="a further setting, key=value")
-    parser.add_argument("--out", type=Path, help="write the document into this file as well")
     chosen = parser.parse_args()
-    runs_dir = chosen.runs_dir.resolve()
-    runs_dir.mkdir(parents=True, exist_ok=True)
+    runs_dir = made_folder(chosen.runs_dir)
     with ThreadPoolExecutor(chosen.jobs) as pool:
         folders = list(pool.map(lambda seed: complete_run(f"seed-{seed}", runs_dir, [f"seed={seed}", *chosen.overrides]), chosen.seeds))
     rows = {seed: read_run(folder) for seed, folder in zip(chosen.seeds, folders, strict=True)}
     command = shlex.join(["python", "-m", "tests.experiments.quickstart", *sys.argv[1:]])
     text = document(rows, folders[0].config(), command)
-    print(text)
-    if chosen.out:
-        chosen.out.write_text(text)
+    publish(text, chosen.out)
 
 
 if __name__ == "__main__":

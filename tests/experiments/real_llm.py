@@ -4,8 +4,6 @@ Run it as `python -m tests.experiments.real_llm --model Qwen/Qwen2.5-0.5B-Instru
 does as well). A model of half a billion parameters takes 17 GB of memory and minutes per step.
 """
 
-import argparse
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,7 +15,7 @@ from sesa_core.rollout.stored import StoredRollout, read_step, step_files
 from sesa_core.training.run_folder import RunFolder
 from sesa_core.types import Role
 from tests.experiments.invented_coast import write
-from tests.experiments.runs import complete_run
+from tests.experiments.runs import command_line, complete_run, made_folder, publish, steps_of
 
 NAME = "real-llm"
 SETTINGS = (
@@ -53,8 +51,7 @@ def play(model: str, runs_dir: Path, settings: Sequence[str]) -> RunFolder:
 
 
 def document(folder: RunFolder, model: str, called: str, settings: Sequence[str]) -> str:
-    rows = {row["step"]: row for row in map(json.loads, folder.metrics_file.read_text().splitlines())}  # a later attempt comes later
-    steps = list(rows.values())
+    steps = list(steps_of(folder).values())
     games = [read_step(file) for file in step_files(folder.path, {(row["segment"], row["attempt"]) for row in steps})]
     extra = "".join(f" --set {setting}" for setting in settings)
     columns = ["", *(f"step {row['step']}" for row in steps)]
@@ -107,19 +104,14 @@ def _show(folder: RunFolder, *selection: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "runs/real_llm")
     parser.add_argument("--model", default="Qwen/Qwen2.5-0.5B-Instruct", help="a hub name or a folder")
     parser.add_argument("--called", help="what the document calls it (default: the same)")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs/real_llm"))
     parser.add_argument("--set", dest="settings", action="append", default=[], help="a further setting, key=value")
-    parser.add_argument("--out", type=Path, help="write the document into this file as well")
     chosen = parser.parse_args()
-    runs_dir = chosen.runs_dir.resolve()
-    runs_dir.mkdir(parents=True, exist_ok=True)
+    runs_dir = made_folder(chosen.runs_dir)
     text = document(play(chosen.model, runs_dir, chosen.settings), chosen.model, chosen.called or chosen.model, chosen.settings) + "\n"
-    print(text)
-    if chosen.out:
-        chosen.out.write_text(text)
+    publish(text, chosen.out)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ Run it as `python -m tests.experiments.selfplay --jobs 2 --out tests/experiments
 run is a process of its own; broken off, the same command goes on where it stopped.
 """
 
-import argparse
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from statistics import fmean
 
 from sesa_core.evaluation.ablation.document import percent, table
 from sesa_core.training.run_folder import RunFolder
-from tests.experiments.runs import complete_run, sesa
+from tests.experiments.runs import command_line, complete_run, made_folder, options, publish, sesa, steps_of
 
 # A step of 32 proposals and at most 16 problems x 8 rollouts: half the quickstart's, so that twice the steps cost no more.
 STEP = ["selfplay.targets=8", "selfplay.proposals_per_target=4", "selfplay.problems=16", "selfplay.solver_group=8"]
@@ -37,9 +36,9 @@ MEASURES = {"greedy": "greedy", "T=1": "sampled"}
 def ablation(runs_dir: Path, jobs: int) -> str:
     """The document of the whole ablation; cells that are complete are read."""
     out = runs_dir / ABLATION
-    settings = [part for setting in CELL for part in ("--set", setting)]
-    options = ["--seeds", "0-4", "--segments", "6", *settings, "--jobs", str(jobs), "--runs-dir", str(runs_dir / "ablation")]
-    sesa(["ablate", "--preset", "quickstart", *options, "--out", str(out)], runs_dir / "ablation.screen.txt")
+    where = ["--runs-dir", str(runs_dir / "ablation"), "--out", str(out)]
+    cells = ["--preset", "quickstart", "--seeds", "0-4", "--segments", "6", *options(CELL)]
+    sesa(["ablate", *cells, "--jobs", str(jobs), *where], runs_dir / "ablation.screen.txt")
     return out.read_text()
 
 
@@ -47,7 +46,7 @@ def long_section(folder: RunFolder) -> str:
     """The curves of one run: a row per segment, and the accuracies where they were measured."""
     config = folder.config()
     per = config.selfplay.steps_per_segment
-    rows = {row["step"]: row for row in map(json.loads, folder.metrics_file.read_text().splitlines())}
+    rows = steps_of(folder)
     evaluations = folder.report()["evaluations"]
     banks = list(config.evaluation.arms)
     lines = []
@@ -88,26 +87,20 @@ def _alarms(folder: RunFolder, counting: Collection[tuple[int, int]]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = command_line(__doc__, "runs/selfplay")
     parser.add_argument("--jobs", type=int, default=2, help="cells at the same time")
-    parser.add_argument("--runs-dir", type=Path, default=Path("runs/selfplay"))
     parser.add_argument(
         "--part", choices=["ablation", "long", "all", "document"], default="all", help="run only this; document: what there is so far"
     )
-    parser.add_argument("--out", type=Path, help="write the document into this file as well")
     chosen = parser.parse_args()
-    runs_dir = chosen.runs_dir.resolve()
-    runs_dir.mkdir(parents=True, exist_ok=True)
+    runs_dir = made_folder(chosen.runs_dir)
     parts = {
         "ablation": lambda: ablation(runs_dir, chosen.jobs),
         "long": lambda: long_section(complete_run("long", runs_dir, LONG)),
         "document": lambda: both((runs_dir / ABLATION).read_text(), long_section(RunFolder(runs_dir / "long"))),
         "all": lambda: both(ablation(runs_dir, chosen.jobs), long_section(complete_run("long", runs_dir, LONG))),
     }
-    text = parts[chosen.part]()
-    print(text)
-    if chosen.out:
-        chosen.out.write_text(text)
+    publish(parts[chosen.part](), chosen.out)
 
 
 def both(cells: str, long: str) -> str:

@@ -13,7 +13,7 @@ from flows.ablate import Bench, CellRun, Settings, lay_out, stand
 from flows.commands.ablate import parse_seeds, refuse_overload
 from flows.composition import check
 from flows.worlds import pinned
-from sesa_core.config.load import load_config
+from sesa_core.config.load import from_the_root, load_config
 from sesa_core.errors import ConfigError
 from sesa_core.evaluation.ablation.arms import ARMS, FULL, Arm
 from sesa_core.training.run_folder import create_run, hold
@@ -35,7 +35,7 @@ def cell(runs_dir: Path, *overrides: str) -> CellRun:
 def started(runs_dir: Path, *overrides: str) -> CellRun:
     """A cell whose run exists, as one that was broken off before its first step."""
     own = cell(runs_dir, *overrides)
-    create_run(pinned(own.config.model_copy(update={"runs_dir": str(runs_dir)})), own.folder.name)
+    create_run(pinned(from_the_root(own.config.model_copy(update={"runs_dir": str(runs_dir)}))), own.folder.name)
     return own
 
 

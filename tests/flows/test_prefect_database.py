@@ -1,5 +1,4 @@
 import contextlib
-import os
 import sqlite3
 import subprocess
 import sys
@@ -10,15 +9,19 @@ from prefect.settings import PREFECT_SERVER_DATABASE_CONNECTION_URL, temporary_s
 
 from flows.prefect_database import NAME
 from flows.prefect_database import prepare as prepare_here
+from tests.flows.conftest import environment
 
 PREPARE = "import sys; from pathlib import Path; from flows.prefect_database import prepare; prepare(Path(sys.argv[1]), Path(sys.argv[2]))"
 
 
 def prepare(home: Path, cache: Path, **more: str) -> None:
     home.mkdir()
-    kept = {k: v for k, v in os.environ.items() if not k.startswith("PREFECT_")}
-    environment = kept | {"PREFECT_HOME": str(home), "PREFECT_SERVER_ANALYTICS_ENABLED": "false"} | more
-    subprocess.run([sys.executable, "-c", PREPARE, home, cache], env=environment, check=True)
+    in_process(home, cache, **more)
+
+
+def in_process(home: Path, cache: Path, **more: str) -> None:
+    quiet = environment(PREFECT_HOME=str(home), PREFECT_SERVER_ANALYTICS_ENABLED="false", **more)
+    subprocess.run([sys.executable, "-c", PREPARE, home, cache], env=quiet, check=True)
 
 
 def schema(database: Path) -> list[tuple]:
@@ -51,7 +54,7 @@ def test_a_database_that_is_there_or_elsewhere_is_left_alone(cache, tmp_path):
     home = tmp_path / "there"
     home.mkdir()
     (home / NAME).write_text("mine")
-    subprocess.run([sys.executable, "-c", PREPARE, home, cache], env=os.environ | {"PREFECT_HOME": str(home)}, check=True)
+    in_process(home, cache)
     assert (home / NAME).read_text() == "mine"
 
 
