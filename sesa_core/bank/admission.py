@@ -15,9 +15,9 @@ import numpy as np
 
 from sesa_core.bank.holding import Holding
 from sesa_core.bank.tables import Tombstone
-from sesa_core.cards.lesson import POSSESSIVE, difference, gives_away, names, rendered_text, same_lesson, shared_keywords, subject, words
+from sesa_core.cards.lesson import difference, gives_away, rendered_text, same_lesson, shared_keywords, subject, words
 from sesa_core.cards.schema import SkillCard
-from sesa_core.text.normalize import tokens, visible
+from sesa_core.text.normalize import POSSESSIVE, names, tokens, visible
 from sesa_core.text.tags import neutralise
 from sesa_core.types import Failure
 

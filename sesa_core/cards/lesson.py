@@ -10,10 +10,9 @@ from functools import lru_cache
 from itertools import product
 
 from sesa_core.cards.schema import SkillCard
-from sesa_core.text.normalize import contains, tokens
+from sesa_core.text.normalize import names, tokens
 
 SAME_SEARCH = 0.5  # token Jaccard at which two queries send the policy to the same place
-POSSESSIVE = re.compile(r"(?<=\w)['\u2019\u02bc]s?(?!\w)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"[{\[<][^{}\[\]<>]*[}\]>]")
 _NUMBER_WORDS = {w: str(i) for i, w in enumerate(["one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten"], start=1)}
 _NEGATIONS = frozenset(
@@ -33,12 +32,6 @@ def rendered_text(card: SkillCard) -> str:
     """Everything of a card that a policy may be shown, in any style; the example question is not part of it."""
     parts = (card.pattern, card.common_confusion, card.key_distinction, *card.trigger_keywords, *card.queries)
     return " | ".join(parts)
-
-
-def names(text: str, name: str) -> bool:
-    """Whether the name's tokens stand in the text as a run, also in the possessive ("Spain's")."""
-    plain = POSSESSIVE.sub("", text)
-    return contains(text, name) or (plain != text and contains(plain, name))
 
 
 def gives_away(text: str, answer: str) -> bool:

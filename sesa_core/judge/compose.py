@@ -105,6 +105,11 @@ def answer_material(question: str, passages: Sequence[Passage]) -> dict[str, obj
     return {"question": _value(question), "passages": _passages(passages)}
 
 
+def is_shown_whole(question: str, passages: Sequence[Passage]) -> bool:
+    """Whether `answer_material` cuts nothing off."""
+    return len(question) <= MAX_VALUE_CHARS and all(len(p.title) <= MAX_VALUE_CHARS and len(p.text) <= MAX_PASSAGE_CHARS for p in passages)
+
+
 def messages(prompt: str, material: Mapping[str, object]) -> list[dict[str, str]]:
     """The chat messages for `prompts/<prompt>.txt` about `material`."""
     document = json.dumps(material, ensure_ascii=False, indent=1)

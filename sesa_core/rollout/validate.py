@@ -8,7 +8,7 @@ from collections.abc import Collection, Sequence
 from enum import StrEnum
 
 from sesa_core.config.models import ValidationSettings
-from sesa_core.text.normalize import contains, holds_glued, jaccard, normalize
+from sesa_core.text.normalize import holds_glued, jaccard, names, normalize
 from sesa_core.types import Ending, Target, Trajectory, TurnKind
 
 
@@ -65,9 +65,9 @@ def _length_fits(question: str, settings: ValidationSettings) -> bool:
 
 
 def names_target(text: str, target: Target) -> bool:
-    """Whether the target's answer or an alias stands in the text, as a run of tokens, whatever its accents, width and case, or with a
-    blank left out."""
-    return any(contains(text, name) or holds_glued(text, name) for name in (target.answer, *target.aliases))
+    """Whether the target's answer or an alias stands in the text, as a run of tokens, whatever its accents, width and case, also in the
+    possessive or with a blank left out."""
+    return any(names(text, name) or holds_glued(text, name) for name in (target.answer, *target.aliases))
 
 
 def _check_searches(trajectory: Trajectory, target: Target, forbid_target: bool) -> Rejection | None:

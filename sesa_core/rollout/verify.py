@@ -6,7 +6,7 @@ is the papers' way: an answerer without search, greedy and without cards, gets t
 reach the target; if it does so without any evidence, the question is too easy. `JudgeVerifier` lets the judge be that answerer.
 
 Invariant: whoever cannot tell rejects nothing. Edge cases: a judge that answers some questions and not others leaves the others
-`Undecided`, and so does an answerer that has no room for the evidence.
+`Undecided`, and so does an answerer that has no room for the evidence or does not see all of it.
 """
 
 import asyncio
@@ -20,6 +20,7 @@ import numpy as np
 
 from sesa_core.errors import JudgeUnavailable, ServiceError
 from sesa_core.judge.base import EvidenceAnswer, Judge, ReplyState
+from sesa_core.judge.compose import is_shown_whole
 from sesa_core.judge.patience import Patience
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection, names_target
@@ -169,10 +170,10 @@ class JudgeVerifier:
         with_evidence = await ask(candidate.question, passages)
         if isinstance(with_evidence, Undecided):
             return with_evidence
-        if with_evidence.answer is None:
-            return Rejection.UNSUPPORTED
         if not _reached(candidate, with_evidence.answer):
-            return Rejection.WRONG_ANSWER
+            if not is_shown_whole(candidate.question, candidate.trajectory.evidence):
+                return Undecided("the evidence is longer than what the judge is shown of it")
+            return Rejection.UNSUPPORTED if with_evidence.answer is None else Rejection.WRONG_ANSWER
         if not self.closed_book:
             return None
         without = await ask(candidate.question, ())

@@ -9,18 +9,23 @@ import string
 import unicodedata
 from collections.abc import Iterable, Sequence
 
-_TOKEN = re.compile(r"(?<![\w.])[-+]?\d+(?:[.,:]\d+)*|\w+")
+# Letters of scripts that put no blank between words (Thai and its neighbours, kana, Han): each is a token.
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_TOKEN = re.compile(rf"(?<![\w.])[-+]?(?:\d+(?:[.,:]\d+)*|\.\d+)|[{_UNSPACED}]|(?:(?![{_UNSPACED}])\w)+")
+POSSESSIVE = re.compile(r"(?<=\w)['\u2019\u02bc]s?(?!\w)", re.IGNORECASE)
 _QUOTES = str.maketrans({"\u2018": "'", "\u2019": "'", "\u02bc": "'", "\u2032": "'", "\u201c": '"', "\u201d": '"', "\u2212": "-"})
+# Unicode does not take these letters for marked ones.
+_STROKED = str.maketrans({"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ħ": "h", "Ħ": "H", "ı": "i"})
 _ARTICLES = {"a", "an", "the"}
 GLUED_WORD = 3  # letters of a name's first word, and of the whole name, from which it is looked for inside longer words
 GLUED_LETTERS = 8
 
 
 def _number(token: str) -> str:
-    """Thousands separators leave, the sign stays: "+1,200.50" -> "1200.50", "-5" -> "-5"."""
+    """Thousands separators leave, the sign stays: "+1,200.50" -> "1200.50", "-5" -> "-5", ".5" -> "0.5"."""
     if re.fullmatch(r"[-+]?\d{1,3}(,\d{3})+(\.\d+)?", token):
         token = token.replace(",", "")
-    return token.lstrip("+")
+    return re.sub(r"^(-?)\.", r"\g<1>0.", token.lstrip("+"))
 
 
 def visible(text: str) -> str:
@@ -29,8 +34,8 @@ def visible(text: str) -> str:
 
 
 def strip_accents(text: str) -> str:
-    """The text without combining marks ("São" -> "Sao")."""
-    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+    """The text without combining marks and strokes ("São" -> "Sao", "Łódź" -> "Lodz")."""
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c)).translate(_STROKED)
 
 
 def tokens(text: str, *, fold_accents: bool = False) -> tuple[str, ...]:
@@ -61,15 +66,22 @@ def normalize(text: str) -> str:
 
 
 def matches(answer: str, references: Iterable[str]) -> bool:
-    """Whether the answer equals one of the references under `normalize`; an empty form matches nothing."""
-    form = normalize(answer)
-    return bool(form) and any(form == normalize(r) for r in references)
+    """Whether the answer equals one of the references under `normalize`, or in every token with the articles among them: whether an A
+    is a letter is told by its being a capital, which a title in capitals must not change. An empty form matches nothing."""
+    form, words = normalize(answer), tokens(answer)
+    return bool(form) and any(form == normalize(r) or words == tokens(r) for r in references)
 
 
 def contains(haystack: str, needle: str) -> bool:
     """Whether the needle's tokens stand in the haystack as a run, accents and width and case aside ("5" is not in "1905")."""
     hay, pin = tokens(haystack, fold_accents=True), tokens(needle, fold_accents=True)
     return bool(pin) and any(hay[i : i + len(pin)] == pin for i in range(len(hay) - len(pin) + 1))
+
+
+def names(text: str, name: str) -> bool:
+    """Whether the name's tokens stand in the text as a run, also in the possessive ("Spain's")."""
+    plain = POSSESSIVE.sub("", text)
+    return contains(text, name) or (plain != text and contains(plain, name))
 
 
 def holds_glued(haystack: str, needle: str) -> bool:

@@ -204,6 +204,15 @@ def test_the_judge_answers_from_the_evidence_or_rejects():
     assert outcomes == [None, Rejection.UNSUPPORTED, Rejection.WRONG_ANSWER]
 
 
+def test_what_the_judge_was_not_shown_whole_is_no_reason_to_reject():
+    far = (Passage("1", "Chad economy", "word " * 500 + "currency: franc."),)
+    with running_server() as url:
+        (cut,) = by_judge(url, candidate(far), noise=0)
+        (whole,) = by_judge(url, candidate((replace(far[0], text="word " * 200),)), noise=0)
+    assert isinstance(cut, Undecided) and "longer than" in cut.cause
+    assert whole is Rejection.UNSUPPORTED
+
+
 def test_a_question_of_which_the_passages_hold_two_answers_is_not_played():
     with running_server() as url:
         assert by_judge(url, candidate((*EVIDENCE, *OTHER_VALUE))) == [Rejection.UNSUPPORTED]

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sesa_core.text.normalize import contains, em_searchr1, holds_glued, jaccard, matches, normalize
+from sesa_core.text.normalize import contains, em_searchr1, holds_glued, jaccard, matches, names, normalize
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,9 @@ from sesa_core.text.normalize import contains, em_searchr1, holds_glued, jaccard
         ("1,200", "1200"),
         ("  New   York. ", "new york"),
         ("vitamin a", "Vitamin A"),
+        (".5", "0.5"),
+        ("-.5", "-0.5"),
+        ("\u6771 \u4eac", "\u6771\u4eac"),
     ],
 )
 def test_same_answer(left, right):
@@ -25,10 +28,23 @@ def test_same_answer(left, right):
 
 @pytest.mark.parametrize(
     ("left", "right"),
-    [("A", ""), ("3.5", "35"), ("-5", "5"), ("Vitamin A", "Vitamin"), ("Vitamin A test", "Vitamin test"), ("1905", "5"), ("\u22125", "5")],
+    [
+        ("A", ""),
+        ("3.5", "35"),
+        ("-5", "5"),
+        ("Vitamin A", "Vitamin"),
+        ("Vitamin A test", "Vitamin test"),
+        ("1905", "5"),
+        (".5", "5"),
+        ("\u22125", "5"),
+    ],
 )
 def test_different_answer(left, right):
     assert normalize(left) != normalize(right)
+
+
+def test_a_point_before_the_digits_counts():
+    assert normalize(".5") != normalize("5")
 
 
 def test_a_range_is_not_a_negative_number():
@@ -63,6 +79,32 @@ def test_empty_matches_nothing():
 )
 def test_a_name_is_found_where_it_is_glued_and_not_by_chance(text, name, held):
     assert holds_glued(text, name) is held
+
+
+@pytest.mark.parametrize(
+    ("answer", "reference"),
+    [("Once Upon A Time in Hollywood", "Once Upon a Time in Hollywood"), ("hepatitis a virus", "Hepatitis A virus")],
+)
+def test_a_letter_a_and_an_article_are_the_same_where_all_words_are(answer, reference):
+    assert matches(answer, [reference]) and matches(reference, [answer])
+    assert not matches("hepatitis virus", ["Hepatitis A virus"])
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "held"),
+    [
+        ("Paris, France's largest city", "France", True),
+        ("the Jones\u2019 house", "Jones", True),
+        ("\u4e1c\u4eac\u662f\u54ea\u4e2a\u56fd\u5bb6\u7684\u9996\u90fd", "\u4e1c\u4eac", True),
+        ("\u4e1c\u662f\u4eac", "\u4e1c\u4eac", False),
+        ("the port of Tromso", "Troms\u00f8", True),
+        ("the port of Troms\u00f8", "Tromso", True),
+        ("the mills of Lodz", "\u0141\u00f3d\u017a", True),
+        ("a Frances of ours", "France", False),
+    ],
+)
+def test_a_name_is_found_in_the_possessive_without_its_strokes_and_where_no_blanks_are(text, name, held):
+    assert names(text, name) is held
 
 
 def test_contains_compares_tokens_not_characters():
