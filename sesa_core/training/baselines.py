@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import ClassVar, Protocol
 
-ROUNDING = 1e-9  # an advantage below this is what is left of adding in another order
+ROUNDING = 1e-9  # a difference below this is what is left of calculating in another order
 
 
 class Baseline(Protocol):
@@ -38,7 +38,7 @@ class GroupBaseline:
     least: ClassVar[int] = 2
 
     def teaches(self, rewards: Sequence[float]) -> bool:
-        return any(reward != rewards[0] for reward in rewards)
+        return any(abs(reward - rewards[0]) > ROUNDING for reward in rewards)
 
     def advantages(self, rewards: Sequence[float], groups: Sequence[str]) -> list[float]:
         if not rewards:

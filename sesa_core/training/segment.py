@@ -9,6 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from statistics import fmean
 
 from sesa_core.errors import CheckpointMismatch, UnhealthyRun
 from sesa_core.training.evidence import append_step, read_segment
@@ -112,7 +113,7 @@ def save_checkpoints(game: SelfPlay, folder: Path) -> None:
 
 def finish(game: SelfPlay, folder: Path, segment: int, attempt: int, history: list[dict[str, float]]) -> SegmentResult:
     names = sorted({name for row in history for name in row})
-    means = {name: sum(row.get(name, 0.0) for row in history) / len(history) for name in names}
+    means = {name: fmean(row[name] for row in history if name in row) for name in names}
     result = SegmentResult(
         segment=segment,
         attempt=attempt,

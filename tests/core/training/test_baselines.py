@@ -13,7 +13,7 @@ from sesa_core.config.load import load_config
 from sesa_core.errors import SearchUnavailable
 from sesa_core.training.baselines import GroupBaseline, RunningBaseline, followed_mean, started_mean
 from sesa_core.training.grpo import ScoredRollout, build_rows, scores_of, surviving_rewards
-from sesa_core.training.segment import run_segment
+from sesa_core.training.segment import finish, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
 from sesa_core.training.step import StepRecord, play_step
 from sesa_core.types import Role
@@ -175,6 +175,11 @@ def test_the_mean_is_among_what_a_segment_stages(tmp_path):
     g = running()
     result = run_segment(g, tmp_path, 1)
     assert json.loads(Path(result.checkpoints["selfplay"]).read_text())["proposer_mean"] == g.state.proposer_mean is not None
+
+
+def test_the_means_of_a_segment_are_over_the_steps_that_have_the_metric(tmp_path):
+    result = finish(running(), tmp_path, 1, 1, [{"solver/entropy": 1.2, "solver/problems": 4.0}, {"solver/problems": 0.0}])
+    assert result.metrics == {"solver/entropy": 1.2, "solver/problems": 2.0}
 
 
 def test_a_state_of_before_there_was_a_mean_is_read(tmp_path):

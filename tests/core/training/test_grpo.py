@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from sesa_core.rewards.proposer import frontier_reward
 from sesa_core.training.baselines import GroupBaseline
 from sesa_core.training.grpo import ScoredRollout, build_rows, scores_of
 from sesa_core.types import Ending, Role, Trajectory
@@ -105,3 +106,10 @@ def test_every_scored_rollout_has_its_reward_and_those_of_a_row_its_advantage():
         (Role.SOLVER, "b", 1): (1, None),
     }
     assert scores_of([], [], CENTRED) == {}
+
+
+def test_rewards_that_differ_by_rounding_alone_teach_nothing():
+    low, high = frontier_reward(1 / 5), frontier_reward(4 / 5)
+    assert low != high and abs(low - high) < 1e-12  # 4 (1/5)(4/5) either way
+    assert not SCALED.teaches([low, high])
+    assert SCALED.teaches([low, frontier_reward(2 / 5)])
