@@ -1,8 +1,8 @@
 """Whether training is still healthy: each number that tells of a collapse has a bound, and an alarm if it is beyond it for too long.
 
-Pure but for the streaks that it counts. Invariant: an alarm sounds once, when its metric has been beyond its bound for
-`health.window` steps in a row, and again only after it was within. Edge case: a metric that a step does not have (nothing was
-updated) neither goes on with a streak nor ends it.
+Pure but for the streaks that it counts, which their owner keeps from segment to segment. Invariant: an alarm sounds once, when its
+metric has been beyond its bound for `health.window` steps in a row, and again only after it was within. Edge case: a metric that a
+step does not have (nothing was updated) neither goes on with a streak nor ends it.
 """
 
 from collections.abc import Mapping
@@ -61,9 +61,9 @@ class Alarm:
 class Health:
     """Looks at one step after the other."""
 
-    def __init__(self, settings: HealthSettings) -> None:
-        self._settings = settings
-        self._streaks: dict[str, int] = {}
+    def __init__(self, settings: HealthSettings, streaks: dict[str, int]) -> None:
+        """`streaks`: of each metric, for how many steps in a row it has been beyond its bound; counted on in place."""
+        self._settings, self._streaks = settings, streaks
 
     def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
         """The alarms that begin with this step."""

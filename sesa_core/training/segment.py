@@ -75,7 +75,7 @@ def run_segment(
     steps = game.config.selfplay.steps_per_segment
     first = (segment - 1) * steps + 1
     history: list[dict[str, float]] = []
-    health = Health(game.config.health)
+    health = Health(game.config.health, game.state.streaks)
     for step in range(first, first + steps):
         where = Progress(segment, game.config.selfplay.segments, step, game.config.selfplay.segments * steps, "")
         record = play_step(game, step, lambda phase, where=where: on_progress(replace(where, phase=phase)))

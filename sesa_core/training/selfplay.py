@@ -1,7 +1,8 @@
 """What a step plays with (`SelfPlay`) and what it remembers from step to step (`SelfPlayState`).
 
 Invariant: the state is small, plain and saved with every segment, so that a resumed run draws the same targets, knows the
-same recent questions, holds the same pool and compares with the same mean as one that was never interrupted.
+same recent questions, holds the same pool, compares with the same mean and counts on towards the same alarms as one that was
+never interrupted.
 """
 
 import json
@@ -33,6 +34,7 @@ class SelfPlayState:
     recent_questions: deque[str] = field(default_factory=lambda: deque(maxlen=2000))
     step: int = 0  # the last step that was played
     proposer_mean: float | None = None  # of the proposer's rewards, where they are compared with it; None before the first
+    streaks: dict[str, int] = field(default_factory=dict)  # of `health.Health`
 
     def save(self, path: Path) -> None:
         content = {
@@ -41,6 +43,7 @@ class SelfPlayState:
             "pool": self.pool.state(),
             "recent_questions": list(self.recent_questions),
             "proposer_mean": self.proposer_mean,
+            "streaks": self.streaks,
         }
         path.write_text(json.dumps(content, ensure_ascii=False, sort_keys=True))
 
@@ -50,7 +53,8 @@ class SelfPlayState:
         self.sampler.restore(content["pass_rates"])
         self.pool.restore(content["pool"])
         self.recent_questions = deque(content["recent_questions"], maxlen=self.recent_questions.maxlen)
-        self.proposer_mean = content.get("proposer_mean")  # states of an earlier SESA have none
+        self.proposer_mean = content.get("proposer_mean")  # states of an earlier SESA have neither
+        self.streaks = content.get("streaks", {})
 
 
 @dataclass(frozen=True)

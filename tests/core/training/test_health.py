@@ -1,6 +1,8 @@
 """Alarms: by hand-computed numbers, and from a step's metrics to the person and the file."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -22,17 +24,17 @@ def alarms_at(health: Health, metric: str, values: list[float]) -> list[int]:
 
 
 def test_an_alarm_begins_with_the_third_step_in_a_row_and_sounds_once():
-    health = Health(HealthSettings(window=3, least_valid_rate=0.1))
+    health = Health(HealthSettings(window=3, least_valid_rate=0.1), {})
     assert alarms_at(health, VALID, [0.05, 0.05, 0.2, 0.05, 0.0, 0.09, 0.05, 0.05]) == [6]
 
 
 def test_it_sounds_again_only_after_the_metric_was_within_its_bound():
-    health = Health(HealthSettings(window=2, most_repetition=0.5))
+    health = Health(HealthSettings(window=2, most_repetition=0.5), {})
     assert alarms_at(health, "solver/repetition", [0.6, 0.6, 0.6, 0.5, 0.51, 0.7]) == [2, 6]
 
 
 def test_a_step_without_the_metric_neither_goes_on_with_a_streak_nor_ends_it():
-    health = Health(HealthSettings(window=2))
+    health = Health(HealthSettings(window=2), {})
     assert [len(health.look(1, {"solver/entropy": 0.001})), len(health.look(2, {})), len(health.look(3, {"solver/entropy": 0.001}))] == [
         0,
         0,
@@ -40,9 +42,27 @@ def test_a_step_without_the_metric_neither_goes_on_with_a_streak_nor_ends_it():
     ]
 
 
+def test_a_streak_goes_on_in_the_next_segment_and_in_a_run_that_is_resumed(tmp_path):
+    settings, saved = HealthSettings(window=3, least_valid_rate=0.1), game().state
+    assert alarms_at(Health(settings, saved.streaks), VALID, [0.05, 0.05]) == []
+    saved.save(tmp_path / "state.json")
+    resumed = game().state
+    resumed.load(tmp_path / "state.json")
+    assert alarms_at(Health(settings, resumed.streaks), VALID, [0.05]) == [1]
+    assert alarms_at(Health(settings, saved.streaks), VALID, [0.05]) == [1]
+
+
+def test_segments_shorter_than_the_window_can_alarm(tmp_path):
+    health = CONFIG.health.model_copy(update={"window": 2, "most_repetition": -1.0})
+    selfplay = CONFIG.selfplay.model_copy(update={"steps_per_segment": 1, "segments": 2})
+    g = replace(game(), config=CONFIG.model_copy(update={"health": health, "selfplay": selfplay}))
+    sounded = [Path(run_segment(g, tmp_path, segment).folder) / ALARMS_FILE for segment in (1, 2)]
+    assert [sum(json.loads(line)["name"] == "repetition" for line in file.read_text().splitlines()) for file in sounded] == [0, 2]
+
+
 def test_a_bound_of_null_is_no_alarm_and_both_roles_are_watched():
-    assert alarms_at(Health(HealthSettings(window=1, least_valid_rate=None)), VALID, [0.0]) == []
-    found = Health(HealthSettings(window=1)).look(4, {"solver/entropy": 0.5, "proposer/entropy": 0.001})
+    assert alarms_at(Health(HealthSettings(window=1, least_valid_rate=None), {}), VALID, [0.0]) == []
+    found = Health(HealthSettings(window=1), {}).look(4, {"solver/entropy": 0.5, "proposer/entropy": 0.001})
     assert [str(a) for a in found] == [
         "alarm entropy at step 4: proposer/entropy 0.001 is below 0.01: the policy hardly tries anything else any more"
     ]
