@@ -14,8 +14,9 @@ DROP_CAUSES = ("search", "verification", "judge")  # what stands before the colo
 _RUN = 4  # tokens that count as a repetition when they stand again
 
 
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else 0.0
+def _mean(values: Sequence[float]) -> float | None:
+    """None over nothing: an outage is no valid rate of 0."""
+    return fmean(values) if values else None
 
 
 def step_metrics(
@@ -28,9 +29,10 @@ def step_metrics(
 ) -> dict[str, float]:
     """Flat names: `solver/...`, `proposer/...`, `bank/...`, of each phase `seconds/...` and `time_share/...`.
 
-    Shares are in [0, 1], lengths in tokens.
+    Shares are in [0, 1], lengths in tokens. A mean or share over nothing is left out.
     """
-    metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, decks) | dict(updates)
+    played = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, decks) | dict(updates)
+    metrics = {name: float(value) for name, value in played.items() if value is not None}
     sampled = sum(sum(t.response_mask) for t in _trajectories(proposals, solved))
     generation = seconds.get("propose", 0.0) + seconds.get("solve", 0.0)
     metrics["tokens_per_second"] = sampled / generation if generation else 0.0
@@ -39,7 +41,7 @@ def step_metrics(
         phase = name.replace(" ", "_")
         metrics |= {f"seconds/{phase}": value, f"time_share/{phase}": value / whole if whole else 0.0}
     metrics["seconds/step"] = whole
-    return {name: float(value) for name, value in sorted(metrics.items())}
+    return dict(sorted(metrics.items()))
 
 
 def _trajectories(proposals: Sequence[Proposal], solved: SolverRound) -> list:
@@ -53,7 +55,7 @@ def repetition(trajectory: Trajectory) -> float:
     return 1 - len(set(runs)) / len(runs) if runs else 0.0
 
 
-def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float]:
+def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float | None]:
     judged = [p for p in proposals if not p.dropped]
     reasons = Counter(p.rejection for p in judged if p.rejection is not None)
     written = [p.trajectory.final for p in judged if p.trajectory.final]
@@ -69,14 +71,14 @@ def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float]:
         "proposer/response_tokens": _mean([sum(p.trajectory.response_mask) for p in judged]),
         "proposer/distinct_relations": len({p.target.relation for p in judged if p.problem is not None}),
         "proposer/distinct_targets": len({p.target.target_id for p in judged if p.problem is not None}),
-        "proposer/distinct_questions": len(set(written)) / len(written) if written else 1.0,
+        "proposer/distinct_questions": len(set(written)) / len(written) if written else None,
         "proposer/near_duplicate_share": _mean([p.rejection is Rejection.NEAR_DUPLICATE for p in judged]),
         "proposer/repetition": _mean([repetition(p.trajectory) for p in judged]),
         **{f"proposer/rejected/{reason}": reasons.get(reason, 0) for reason in Rejection},
     }
 
 
-def _solver_metrics(solved: SolverRound) -> dict[str, float]:
+def _solver_metrics(solved: SolverRound) -> dict[str, float | None]:
     rates = [g.pass_rate for g in solved.groups]
     played = [t for g in solved.groups for t in g.trajectories]
     arms: dict[str, list[float]] = {"relevant": [], "decoy": [], "none": []}
@@ -92,7 +94,7 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float]:
         "solver/frontier_share": _mean([0 < rate < 1 for rate in rates]),
         "solver/zero_variance_share": _mean([rate in (0.0, 1.0) for rate in rates]),
         "solver/dropped_groups": len(solved.dropped),
-        "solver/dropped_share": len(solved.dropped) / max(1, len(solved.dropped) + len(solved.groups)),
+        "solver/dropped_share": _mean([True] * len(solved.dropped) + [False] * len(solved.groups)),
         **_drops("solver", list(solved.dropped.values())),
         "solver/answers_judged": sum(isinstance(verdict, bool) for verdict in solved.verdicts.values()),
         "solver/answers_judged_right": sum(verdict is True for verdict in solved.verdicts.values()),
@@ -123,8 +125,8 @@ def _arm(trajectory: Trajectory) -> str:
 
 def _bank_metrics(evidence: StepEvidence, decks: Mapping[str, Deck]) -> dict[str, float]:
     return {
-        "bank/cards_per_question": _mean([len(d.relevant) for d in decks.values()]),
-        "bank/questions_with_cards": _mean([bool(d.relevant) for d in decks.values()]),
+        "bank/cards_per_question": _mean([len(d.relevant) for d in decks.values()]) or 0.0,
+        "bank/questions_with_cards": _mean([bool(d.relevant) for d in decks.values()]) or 0.0,
         "bank/failures": len(evidence.failures),
         "bank/uses": len(evidence.uses),
     }

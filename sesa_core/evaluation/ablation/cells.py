@@ -4,6 +4,7 @@ Pure: a report and rows of step metrics in, plain values out. Edge case: a step 
 the later one; the work that an abandoned attempt cost is in no number.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
@@ -66,8 +67,14 @@ def _accuracies(evaluation: Mapping[str, Any]) -> dict[tuple[str, str], Accuracy
 
 def _play(steps: Sequence[Mapping[str, Any]], cards: Mapping[str, int]) -> dict[str, float]:
     ends = {"first": steps[:ENDS], "last": steps[-ENDS:]}
-    means = {f"{name}, {end} {ENDS} steps": fmean(s[metric] for s in part) for name, metric in SHARES.items() for end, part in ends.items()}
+    means = {f"{name}, {end} {ENDS} steps": _mean_of(metric, part) for name, metric in SHARES.items() for end, part in ends.items()}
     return means | {f"cards {what}": float(cards[what]) for what in ("written", "refused", "evicted")}
+
+
+def _mean_of(metric: str, steps: Sequence[Mapping[str, Any]]) -> float:
+    """Over the steps that have the metric; not a number if none does."""
+    values = [s[metric] for s in steps if metric in s]
+    return fmean(values) if values else math.nan
 
 
 def _work(steps: Sequence[Mapping[str, Any]], solver_group: int) -> dict[str, float]:
@@ -76,8 +83,8 @@ def _work(steps: Sequence[Mapping[str, Any]], solver_group: int) -> dict[str, fl
     def total(*names: str) -> float:
         return sum(s.get(name, 0.0) for s in steps for name in names)
 
-    proposer_tokens = sum((s["proposer/posed"] - s["proposer/dropped"]) * s["proposer/response_tokens"] for s in steps)
-    solver_tokens = sum(s["solver/problems"] * solver_group * s["solver/response_tokens"] for s in steps)
+    proposer_tokens = sum((s["proposer/posed"] - s["proposer/dropped"]) * s.get("proposer/response_tokens", 0.0) for s in steps)
+    solver_tokens = sum(s["solver/problems"] * solver_group * s.get("solver/response_tokens", 0.0) for s in steps)
     return {
         "steps": len(steps),
         "proposer rollouts": total("proposer/posed"),

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sesa_core.config.models import HealthSettings
-from sesa_core.errors import UnhealthyRun
+from sesa_core.errors import SearchUnavailable, UnhealthyRun
 from sesa_core.report.tables import health_rows
 from sesa_core.training.health import RULES, Health
 from sesa_core.training.metrics import repetition
@@ -58,6 +58,16 @@ def test_segments_shorter_than_the_window_can_alarm(tmp_path):
     g = replace(game(), config=CONFIG.model_copy(update={"health": health, "selfplay": selfplay}))
     sounded = [Path(run_segment(g, tmp_path, segment).folder) / ALARMS_FILE for segment in (1, 2)]
     assert [sum(json.loads(line)["name"] == "repetition" for line in file.read_text().splitlines()) for file in sounded] == [0, 2]
+
+
+def test_an_outage_sounds_its_own_alarm_and_none_about_the_policy(tmp_path):
+    class Down:
+        def search(self, queries, top_k):
+            raise SearchUnavailable("no answer")
+
+    g = replace(game(), search=Down(), config=CONFIG.model_copy(update={"health": CONFIG.health.model_copy(update={"window": 1})}))
+    folder = Path(run_segment(g, tmp_path, 1).folder)
+    assert {json.loads(line)["name"] for line in (folder / ALARMS_FILE).read_text().splitlines()} == {"dropped"}
 
 
 def test_a_bound_of_null_is_no_alarm_and_both_roles_are_watched():

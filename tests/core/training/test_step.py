@@ -114,7 +114,8 @@ def test_a_search_outage_gives_no_reward_to_anyone():
     g = game(Down())
     record = play_step(g, 1)
     assert record.round.groups == () and record.evidence.failures == () and record.evidence.uses == ()
-    assert record.metrics["proposer/dropped"] == 4 and record.metrics["proposer/valid_rate"] == 0
+    assert record.metrics["proposer/dropped"] == 4 and record.metrics["proposer/dropped_share"] == 1
+    assert "proposer/valid_rate" not in record.metrics and "solver/finished_rate" not in record.metrics, "an outage tells nothing of them"
     assert all(not e.batches for e in g.engines.values())
 
 
