@@ -48,6 +48,7 @@ def test_a_judge_that_is_down_does_not_keep_a_run_from_going_on(served):
 
 def test_a_batch_whose_calls_fail_is_shown_failed_and_fails_nothing_else(served, prefect_server):
     runs = post(prefect_server, "/flow_runs/filter", {"sort": "START_TIME_ASC"})
+    runs = runs[[f["name"] for f in runs].index("served") :]  # the server may hold runs of other files' tests
     states = [(f["name"], f["state"]["type"]) for f in runs]
     assert states[0] == ("served", "CANCELLED"), "stopped by a person"
     again = [s for s in states if s[1] != "CANCELLED"]
@@ -55,5 +56,6 @@ def test_a_batch_whose_calls_fail_is_shown_failed_and_fails_nothing_else(served,
     failed = next(f for f in runs if f["state"]["type"] == "FAILED")
     assert "brought no usable reply" in failed["state"]["message"]
     artifacts = {a["key"]: json.loads(a["data"]) for a in post(prefect_server, "/artifacts/filter", {}) if a["type"] == "table"}
+    artifacts = {key: table for key, table in artifacts.items() if key.endswith("-served")}
     assert set(artifacts) == {"metrics-served", "judge-served", "health-served", "gate-served", "bank-served"}
     assert all(row["calls"] == 2 and "judge at" in row["status"] for row in artifacts["judge-served"]), "one retry each"
