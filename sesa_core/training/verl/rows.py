@@ -15,6 +15,7 @@ from verl.utils import tensordict_utils as tu
 
 from sesa_core.config.models import GrpoSettings
 from sesa_core.policy.base import TrainingRow
+from sesa_core.training.verl.loss import TOKEN_KL
 
 FILLER = TrainingRow(prompt_ids=(0,), response_ids=(0,), response_mask=(0,), old_log_probs=(0.0,), advantage=0.0, group_id="")
 
@@ -71,13 +72,14 @@ def _jagged(lists: Sequence[Sequence[float]], dtype: torch.dtype) -> torch.Tenso
 def update_metrics(reported: Sequence[dict[str, object]], rates: Sequence[float], rows: Sequence[TrainingRow]) -> dict[str, float]:
     """Means over the optimizer steps of one update.
 
-    `kl` is to the initial policy, 0 where no reference is kept. `entropy` is that of the policy that sampled, in nats per
-    token, estimated by its own tokens' log-probs: exact entropies cost a pass over the vocabulary that nothing else needs.
+    `kl` is to the initial policy, per token however the loss aggregates; 0 where no reference is kept. `entropy` is that of the
+    policy that sampled, in nats per token, estimated by its own tokens' log-probs: exact entropies cost a pass over the vocabulary
+    that nothing else needs.
     """
     names = {
         "loss": "loss",
         "grad_norm": "grad_norm",
-        "kl": "kl_loss",
+        "kl": TOKEN_KL,
         "clip_fraction": "actor/pg_clipfrac",
         "update_kl": "actor/ppo_kl",  # from the policy that sampled, over this update's mini-batches
     }

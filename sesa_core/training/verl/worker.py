@@ -7,6 +7,7 @@ no class here may have that name.
 
 import warnings
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from sesa_core.policy.any_model import generator_for
 from sesa_core.policy.base import Completion, GenerationRequest
 from sesa_core.policy.loading import load_policy, load_tokenizer
 from sesa_core.policy.stopping import token_pieces
+from sesa_core.training.verl.loss import with_token_kl
 
 
 def group_backend() -> str | None:
@@ -63,6 +65,7 @@ class PolicyWorker(ActorRolloutRefWorker):
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)
     def init_model(self) -> None:
         super().init_model()
+        self.actor.set_loss_fn(partial(with_token_kl, self.loss_fn, self.config.actor.kl_loss_type))
         self._begin_schedule()
 
     @register(dispatch_mode=Dispatch.ONE_TO_ALL)

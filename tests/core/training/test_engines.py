@@ -25,6 +25,8 @@ from sesa_core.types import Role
 from tests.engine_support import ROOT, assert_same_weights, requests, sampled_rows, settings, weights
 from tests.policies import VOCABULARY, random_model, save_policy
 
+AGGREGATIONS = ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
+
 
 @pytest.fixture(scope="module")
 def policy_path(tmp_path_factory) -> Path:
@@ -178,7 +180,7 @@ def test_a_bf16_policy_plays_and_learns_in_bf16(policy_path, tmp_path):
     assert 0 < float(moved.max()) < 1e-4
 
 
-@pytest.mark.parametrize("aggregation", ["token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
 def test_how_rows_are_cut_into_micro_batches_does_not_matter(policy_path, tmp_path, aggregation):
     results = []
     for micro in (1, 4, 10):  # 10 rows: no filler, two fillers, one micro-batch
@@ -207,8 +209,9 @@ def test_the_rate_warms_up_and_stays(policy_path, tmp_path):
     assert rates == pytest.approx([1e-3, 2e-3, 3e-3, 3e-3])
 
 
-def test_kl_pulls_towards_the_initial_policy(policy_path, tmp_path):
-    with make_host(settings(policy_path, kl_coef=0.5), tmp_path) as host:
+@pytest.mark.parametrize("aggregation", AGGREGATIONS)
+def test_kl_pulls_towards_the_initial_policy_and_is_told_per_token(policy_path, tmp_path, aggregation):
+    with make_host(settings(policy_path, kl_coef=0.5, loss_aggregation=aggregation), tmp_path) as host:
         engine = host.engine(Role.SOLVER)
         first = engine.update(sampled_rows(engine, seed=0))
         engine.sync()

@@ -5,6 +5,7 @@ the log-prob of the one that sampled it plus what a test says, so that each rati
 """
 
 import math
+from functools import partial
 from pathlib import Path
 from typing import get_args
 
@@ -24,6 +25,7 @@ from verl.workers.utils.losses import ppo_loss
 from sesa_core import rng
 from sesa_core.config.models import GrpoSettings, RunConfig
 from sesa_core.policy.base import TrainingRow
+from sesa_core.training.verl.loss import TOKEN_KL, with_token_kl
 from sesa_core.training.verl.rows import mini_batches
 from sesa_core.training.verl.settings import verl_config
 from sesa_core.types import Role
@@ -51,7 +53,7 @@ def loss_of(rows: list[TrainingRow], moved: float = 0.0, ref_moved: float | None
     # verl's own shift: the log-prob of a token stands at the place before it
     flat = [torch.cat([torch.zeros(n - len(t) - 1), t + moved, torch.zeros(1)]) for n, t in zip(lengths, then.unbind(), strict=True)]
     entropy = nested([torch.full((n,), 0.5) for n in lengths]) if config.grpo.entropy_coef else None
-    loss, metrics = ppo_loss(actor, {"log_probs": nested(flat), "entropy": entropy}, batch)
+    loss, metrics = with_token_kl(partial(ppo_loss, actor), actor.kl_loss_type, {"log_probs": nested(flat), "entropy": entropy}, batch)
     return float(loss), {name: float(m.aggregate()) if isinstance(m, Metric) else m for name, m in metrics.items()}
 
 
@@ -125,6 +127,17 @@ def test_the_kl_term_is_low_variance_and_bounded(apart, kl):
     loss, metrics = loss_of([row(1.0, (1, 1, 0))], ref_moved=apart, kl_coef=0.01)
     assert metrics["kl_loss"] == pytest.approx(kl, abs=1e-6)
     assert loss == pytest.approx(-1 + 0.01 * kl)
+
+
+@pytest.mark.parametrize("aggregation", get_args(GrpoSettings.model_fields["loss_aggregation"].annotation))
+def test_the_kl_is_told_per_token_however_the_loss_aggregates(aggregation):
+    """Each of the five tokens is exp(log 2) - log 2 - 1 = 0.3069 away. Three rows in micro-batches of two: one filler, which adds none."""
+    _, metrics = loss_of([LONG, SHORT, SHORT], ref_moved=math.log(2), kl_coef=0.01, micro=2, loss_aggregation=aggregation)
+    assert metrics[TOKEN_KL] == pytest.approx(1 - math.log(2))
+
+
+def test_without_a_reference_there_is_no_kl():
+    assert TOKEN_KL not in loss_of([LONG, SHORT])[1]
 
 
 @settings(max_examples=20, deadline=None)

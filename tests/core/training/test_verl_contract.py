@@ -15,7 +15,7 @@ from verl.single_controller.base import Worker
 from verl.single_controller.base.decorator import Dispatch
 from verl.single_controller.ray import ResourcePoolManager
 from verl.single_controller.ray.base import RayResourcePool, _determine_fsdp_megatron_base_class
-from verl.trainer.ppo.core_algos import compute_grpo_outcome_advantage, compute_policy_loss_vanilla
+from verl.trainer.ppo.core_algos import agg_loss, compute_grpo_outcome_advantage, compute_policy_loss_vanilla, kl_penalty
 from verl.trainer.ppo.v1.trainer_base import PPOTrainer
 from verl.trainer.ppo.v1.trainer_sync import PPOTrainerSync
 from verl.utils.distributed import initialize_global_process_group_ray
@@ -26,7 +26,7 @@ from verl.workers.rollout.base import _ROLLOUT_REGISTRY, BaseRollout, get_rollou
 from verl.workers.rollout.llm_server import LLMServerManager
 from verl.workers.rollout.replica import RolloutReplica, RolloutReplicaRegistry
 from verl.workers.utils.losses import ppo_loss
-from verl.workers.utils.padding import response_from_nested
+from verl.workers.utils.padding import no_padding_2_padding, response_from_nested
 
 from sesa_core.training.verl.engine import CpuEngine
 from sesa_core.training.verl.platform import ROLLOUT_NAMES, CpuPlatform
@@ -58,6 +58,7 @@ SIGNATURES = [
     (ActorRolloutRefWorker, "load_checkpoint", "self local_path hdfs_path del_local_after_load"),
     (TrainingWorker, "reset", "self"),
     (TrainingWorker, "infer_batch", "self data"),
+    (TrainingWorker, "set_loss_fn", "self loss_fn"),
     (TrainingWorker, "train_mini_batch", "self data"),
     (FSDPEngine, "lr_scheduler_step", "self"),
     (FSDPEngine, "get_per_tensor_param", "self layered_summon base_sync_done kwargs"),
@@ -75,6 +76,9 @@ FUNCTIONS = [
     (response_from_nested, "tensor response_mask"),
     (get_rollout_class, "rollout_name mode"),
     (ppo_loss, "config model_output data dp_group"),
+    (agg_loss, "loss_mat loss_mask loss_agg_mode dp_size batch_num_tokens global_batch_size loss_scale_factor"),
+    (kl_penalty, "logprob ref_logprob kl_penalty"),
+    (no_padding_2_padding, "tensor data"),
 ]
 
 # What is read or set on an object, by a piece of the source that makes or reads it.
@@ -100,7 +104,9 @@ SOURCES = [
     (PPOTrainer, "self.llm_server_manager"),
     (PPOTrainer, "self.checkpoint_manager"),
     (ppo_loss, 'data["global_batch_size"]'),
-    (ppo_loss, 'metrics["kl_loss"]'),
+    (ppo_loss, 'data["batch_num_tokens"]'),
+    (ppo_loss, 'data["ref_log_prob"]'),
+    (ActorRolloutRefWorker, "self.loss_fn = partial(ppo_loss, config=actor_config)"),
     (compute_policy_loss_vanilla, '"actor/pg_clipfrac"'),
     (compute_policy_loss_vanilla, '"actor/ppo_kl"'),
 ]
