@@ -6,14 +6,13 @@ of the wave, and what they draw is thrown away.
 """
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
-from sesa_core.errors import EngineError
 from sesa_core.policy.base import Completion, GenerationRequest
-from sesa_core.policy.decoder import is_plain_decoder
+from sesa_core.policy.decoder import is_plain_decoder, overwrite
 from sesa_core.policy.generate import Generator
 from sesa_core.policy.live import Limits, Live
 
@@ -28,7 +27,7 @@ class Sampler(Protocol):
 
     tokens_run: int
 
-    def load_weights(self, state: Mapping[str, torch.Tensor]) -> None: ...
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None: ...
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]: ...
 
@@ -49,12 +48,9 @@ class ForwardGenerator:
         self._caches = "past_key_values" in accepted  # else the whole text runs again for every token: slow, and right
         self.tokens_run = 0  # tokens that went through the model, padding not counted
 
-    def load_weights(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Take the weights in `state` (Hugging Face names; a tied one once). Raises EngineError when one is missing."""
-        missing = [name for name, _ in self.model.named_parameters() if name not in state]
-        if missing:
-            raise EngineError(f"weights for the generator lack {len(missing)} tensors, the first is {missing[0]}")
-        self.model.load_state_dict(dict(state), strict=False)
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take copies of `weights` (Hugging Face names; a tied one once). Raises EngineError as `overwrite` does."""
+        overwrite(self.model.state_dict(), weights, [name for name, _ in self.model.named_parameters()])
 
     @torch.inference_mode()
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:

@@ -1,13 +1,13 @@
 """A dense Llama-style decoder over static key/value slots, written out so that rows of a batch may stand anywhere in their text.
 
-Owns the weights (query, key and value as one matrix, gate and up as another: fewer, larger products) and the K/V cache of
-every slot. Invariant: a row's logits depend on its own slot alone. Edge case: slots that only fill a gap between running ones
-write to a spare last column, which no query ever reads.
+Owns copies of the weights (query, key and value as one matrix, gate and up as another: fewer, larger products), made once and
+written over by later ones, and the K/V cache of every slot. Invariant: a row's logits depend on its own slot alone. Edge case:
+slots that only fill a gap between running ones write to a spare last column, which no query ever reads.
 
 Shapes: B rows, T new tokens, H heads, G key/value heads, D head size, S slots, L longest sequence, V vocabulary.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -60,17 +60,23 @@ class SlotDecoder:
         probe = torch.zeros(1, 1, config.hidden_size, dtype=self.dtype, device=self.device)
         cos, sin = model.model.rotary_emb(probe, self.columns[None])
         self.cos, self.sin = cos[0], sin[0]  # (L + 1, D)
-        self.load_weights(model.state_dict())
+        self._held: dict[str, torch.Tensor] = {}  # by Hugging Face name: the part of our own matrices that is this weight
+        self._build(model.state_dict())
 
-    def load_weights(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Take copies of the weights in `state`, by their Hugging Face names. Raises EngineError when one is missing."""
-        missing = [name for name in self._names() if name not in state]
-        if missing:
-            raise EngineError(f"weights for the generator lack {len(missing)} tensors, the first is {missing[0]}")
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Copy `weights`, by their Hugging Face names, over those held. Raises EngineError as `overwrite` does."""
+        overwrite(self._held, weights, self._held)
+
+    def _build(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Make room for the weights in `state`, and fill it."""
 
         def take(*names: str) -> torch.Tensor | None:
-            found = [state[n].detach().to(self.device, self.dtype) for n in names if n in state]
-            return torch.cat(found) if found else None  # cat copies, a lone tensor too
+            found = {n: state[n].detach().to(self.device, self.dtype) for n in names if n in state}
+            if not found:
+                return None
+            joined = torch.cat(list(found.values()))  # cat copies, a lone tensor too
+            self._held.update(zip(found, joined.split([len(part) for part in found.values()]), strict=True))
+            return joined
 
         self.embed = take("model.embed_tokens.weight")
         self.head = self.embed if self.tied else take("lm_head.weight")
@@ -151,11 +157,22 @@ class SlotDecoder:
             return all_keys[: len(rows), :, :span], all_values[: len(rows), :, :span]
         return all_keys[:, :, :span][rows], all_values[:, :, :span][rows]
 
-    def _names(self) -> list[str]:
-        parts = ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.o_proj", "mlp.gate_proj", "mlp.up_proj")
-        parts += ("mlp.down_proj", "input_layernorm", "post_attention_layernorm")
-        names = [f"model.layers.{i}.{part}.weight" for i in range(self.layer_count) for part in parts]
-        return ["model.embed_tokens.weight", "model.norm.weight", *names, *(() if self.tied else ("lm_head.weight",))]
+
+@torch.no_grad()
+def overwrite(held: Mapping[str, torch.Tensor], weights: Iterable[tuple[str, torch.Tensor]], needed: Collection[str]) -> None:
+    """Copy each of `weights` over the tensor held under its name, as it comes: a stream of them is never whole in memory.
+
+    Nothing of `weights` is kept. Raises EngineError when one of `needed` did not come; those that came are then taken already,
+    so what holds them is neither the old policy nor the new one.
+    """
+    taken = set()
+    for name, tensor in weights:
+        if name in held:
+            held[name].copy_(tensor)
+            taken.add(name)
+    missing = [name for name in needed if name not in taken]
+    if missing:
+        raise EngineError(f"the new weights lack {len(missing)} tensors, the first is {missing[0]}")
 
 
 def _layer(take, prefix: str) -> Layer:

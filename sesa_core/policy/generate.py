@@ -7,7 +7,7 @@ slot that is being filled holds much waits one wave and copies it.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -37,10 +37,10 @@ class Generator:
         self.tokens_run = 0  # tokens that went through the model, padding not counted
         self.tokens_reused = 0  # prompt tokens whose keys and values were there already
 
-    def load_weights(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Take the weights in `state` (Hugging Face names); everything cached is forgotten."""
-        self.decoder.load_weights(state)
+    def load_weights(self, weights: Iterable[tuple[str, torch.Tensor]]) -> None:
+        """Take copies of `weights` (Hugging Face names); everything cached is forgotten. Raises EngineError as `overwrite` does."""
         self.table.clear()
+        self.decoder.load_weights(weights)
 
     def generate(self, requests: Sequence[GenerationRequest]) -> list[Completion]:
         """Completions in the order of `requests`. Raises EngineError for a prompt that is empty or leaves no room in `max_len`,

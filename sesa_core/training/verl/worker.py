@@ -6,6 +6,7 @@ no class here may have that name.
 """
 
 import warnings
+from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +25,7 @@ from verl.workers.utils.padding import response_from_nested
 import sesa_core.training.verl.engine  # noqa: F401  (registers the CPU engine in whatever process runs a worker)
 from sesa_core.policy.any_model import generator_for
 from sesa_core.policy.base import Completion, GenerationRequest
+from sesa_core.policy.decoder import overwrite
 from sesa_core.policy.loading import load_policy, load_tokenizer
 from sesa_core.policy.stopping import token_pieces
 from sesa_core.training.verl.loss import with_token_kl
@@ -51,7 +53,7 @@ class GeneratorRollout(BaseRollout):
         return None
 
     async def update_weights(self, weights: Iterable[tuple[str, torch.Tensor]], wire_format: str = "named_tensors", **kwargs: Any) -> None:
-        self.generator.load_weights(dict(weights))
+        self.generator.load_weights(weights)
 
 
 class PolicyWorker(ActorRolloutRefWorker):
@@ -107,12 +109,12 @@ class PolicyWorker(ActorRolloutRefWorker):
     def export_hf(self, folder: str) -> None:
         """The actor's weights, config and tokenizer as a Hugging Face folder."""
         weights, _ = self.actor.engine.get_per_tensor_param()
-        state = {name: tensor.detach().clone() for name, tensor in weights}
         if self.rank != 0:
+            deque(weights, maxlen=0)  # every rank has a part in gathering each
             return
         source = Path(self.rollout.model_config.local_path)
         model = load_policy(source)
-        model.load_state_dict(state, strict=not model.config.tie_word_embeddings)  # a tied head is named once
+        overwrite(model.state_dict(), weights, [name for name, _ in model.named_parameters()])  # a tied head is named once
         model.save_pretrained(folder)
         load_tokenizer(source).save_pretrained(folder)
 

@@ -1,5 +1,7 @@
 """Any Hugging Face causal LM: what transformers' own forward says, with every kind of position and of cache."""
 
+import weakref
+
 import numpy as np
 import pytest
 import torch
@@ -70,16 +72,40 @@ def test_each_model_gets_the_fastest_generator_that_is_right_for_it():
     assert {type(generator_for(model_of(name), 2, 32)) for name in MODELS} == {ForwardGenerator}
 
 
-def test_new_weights_are_taken_whole_or_refused():
+def test_new_weights_are_taken_and_incomplete_ones_refused():
     model, other = model_of("a window"), model_of("a window")
     torch.nn.init.normal_(other.lm_head.weight)
     batch = requests(prompts(3), Sampling(8))
     generator, state = ForwardGenerator(model, 4, 64), {name: p.clone() for name, p in other.named_parameters()}
-    generator.load_weights(state)
+    generator.load_weights(state.items())
     assert generator.generate(batch) == ForwardGenerator(other, 4, 64).generate(batch)
     del state["lm_head.weight"]
     with pytest.raises(EngineError, match="lack 1 tensors, the first is lm_head.weight"):
-        generator.load_weights(state)
+        generator.load_weights(state.items())
+
+
+@pytest.mark.parametrize("kind", [Generator, ForwardGenerator])
+def test_new_weights_are_copied_one_by_one_and_what_becomes_of_them_later_does_not_matter(kind):
+    other, batch = random_model(seed=1), requests(prompts(3), Sampling(8))
+    expected, generator = kind(other, 4, 64).generate(batch), kind(random_model(seed=0), 4, 64)
+    merged: list[weakref.ref] = []
+
+    def stream():
+        for name, tensor in other.state_dict().items():
+            if not name.endswith("proj.weight"):
+                yield name, tensor  # the live weight, as an actor gives those that have no adapter
+                continue
+            fresh = tensor.clone()
+            merged.append(weakref.ref(fresh))
+            yield name, fresh
+            del fresh
+            assert sum(kept() is not None for kept in merged) <= 1  # at most the last is still held
+
+    generator.load_weights(stream())
+    for parameter in other.parameters():
+        parameter.zero_()
+    assert len(merged) == 14
+    assert generator.generate(batch) == expected
 
 
 def test_a_full_sequence_ends_where_the_room_ends():

@@ -131,17 +131,18 @@ def test_new_weights_change_what_is_said_and_old_ones_bring_it_back():
     model, other, batch = random_model(seed=0), random_model(seed=1), requests(prompts(4), Sampling(12))
     generator = Generator(model, 4, 64)
     before = generator.generate(batch)
-    generator.load_weights(other.state_dict())
+    generator.load_weights(other.state_dict().items())
     assert generator.generate(batch) == Generator(other, 4, 64).generate(batch) != before
-    generator.load_weights(model.state_dict())
+    generator.load_weights(model.state_dict().items())
     assert generator.generate(batch) == before
 
 
-def test_incomplete_weights_are_refused_by_name():
-    state = dict(random_model().state_dict())
-    del state["model.layers.1.mlp.up_proj.weight"]
-    with pytest.raises(EngineError, match="model.layers.1.mlp.up_proj.weight"):
-        Generator(random_model(), 1, 16).load_weights(state)
+@pytest.mark.parametrize("name", ["model.layers.1.mlp.up_proj.weight", "model.layers.1.self_attn.k_proj.bias"])
+def test_incomplete_weights_are_refused_by_name(name):
+    state = dict(random_model("qwen2").state_dict())
+    del state[name]
+    with pytest.raises(EngineError, match=f"lack 1 tensors, the first is {name}"):
+        Generator(random_model("qwen2"), 1, 16).load_weights(state.items())
 
 
 def test_greedy_takes_the_most_likely_token_each_time():
