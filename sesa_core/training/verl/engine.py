@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from peft.tuners.lora import LoraLayer
 from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
-from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
+from verl.utils.fsdp_utils import normalize_peft_param_name
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
@@ -35,10 +36,7 @@ class CpuEngine(FSDPEngineWithLMHead):
 
     def _merged_lora_per_tensor_param(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Model and adapters as one, in the precision of the training's own weights (verl would round them to bf16)."""
-        with merged_lora_context(self.module, backup_adapters=True):
-            for name, tensor in normalize_peft_param_name(self.module.state_dict()).items():
-                whole = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
-                yield name, whole.detach().clone()
+        return merged_weights(self.module)
 
     def _build_fsdp_module(self, module: torch.nn.Module) -> torch.nn.Module:
         _switch_dropout_off(module)
@@ -98,6 +96,26 @@ class CpuEngine(FSDPEngineWithLMHead):
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
             outputs["entropy"] = spread(-(log_probs.exp() * log_probs).sum(-1)[self._which])
         return outputs
+
+
+def merged_weights(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Each weight of the adapted model `module` by its Hugging Face name, whole, with what its adapters add.
+
+    Worked out one at a time, and nothing is written to `module` (verl would merge in place and put back from a copy of it all). A
+    weight without an adapter may be the live one, not a copy: whoever keeps it must copy it.
+    """
+    state = module.state_dict()
+    adapted = {f"{name}.base_layer.weight": part for name, part in module.named_modules() if isinstance(part, LoraLayer)}
+    for name, key in normalize_peft_param_name({key: key for key in state}).items():
+        tensor = _with_adapters(state[key], adapted[key]) if key in adapted else state[key]
+        yield name, tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
+
+
+@torch.no_grad()
+def _with_adapters(weight: torch.Tensor, layer: LoraLayer) -> torch.Tensor:
+    for adapter in layer.active_adapters:
+        weight = weight + layer.get_delta_weight(adapter)
+    return weight
 
 
 def _pairs_per_token(module: torch.nn.Module) -> float:

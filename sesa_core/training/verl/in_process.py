@@ -30,7 +30,7 @@ class InProcessEngine(VerlEngine):
 
     def __init__(self, config: RunConfig, role: Role, policy_path: Path) -> None:
         super().__init__(config, role)
-        _join_lone_group()
+        join_lone_group()
         self._worker = PolicyWorker(verl_config(config, role, policy_path).actor_rollout_ref, worker_parts(config))
         self._worker.init_model()
 
@@ -78,7 +78,8 @@ class InProcessHost(Host):
         self._engines.clear()
 
 
-def _join_lone_group() -> None:
+def join_lone_group() -> None:
+    """Make this process the only rank of a process group, if it is in none."""
     be_only_rank()
     if not torch.distributed.is_initialized():
         store = torch.distributed.HashStore()

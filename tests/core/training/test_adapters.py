@@ -4,13 +4,23 @@ from pathlib import Path
 
 import pytest
 import torch
+from peft import LoraConfig, TaskType, get_peft_model
+from torch.distributed.fsdp import fully_shard
+from transformers import GPT2Config, GPT2LMHeadModel
+
+import sesa_core.training.verl  # noqa: F401  (names our platform before verl is imported)
+
+# isort: split
+from verl.utils.fsdp_utils import merged_lora_context, normalize_peft_param_name
 
 from sesa_core.errors import ConfigError
 from sesa_core.policy.loading import require_adapted_layers
 from sesa_core.training.host import make_host
+from sesa_core.training.verl.engine import merged_weights
+from sesa_core.training.verl.in_process import join_lone_group
 from sesa_core.types import Role
 from tests.engine_support import requests, sampled_rows, settings, weights
-from tests.policies import random_model, save_policy
+from tests.policies import VOCABULARY, random_model, save_policy
 
 ADAPTED = ("q_proj.weight", "k_proj.weight", "v_proj.weight", "o_proj.weight", "gate_proj.weight", "up_proj.weight", "down_proj.weight")
 
@@ -32,6 +42,52 @@ def changed(before: dict[str, torch.Tensor], after: dict[str, torch.Tensor]) -> 
 
 def tokens(engine) -> list[tuple[int, ...]]:
     return [completion.token_ids for completion in engine.rollout(requests())]
+
+
+def sharded_with_adapters(model: torch.nn.Module, blocks) -> torch.nn.Module:
+    """`model` with adapters that add something, wrapped as verl wraps it."""
+    model = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM, r=4, lora_alpha=8, target_modules="all-linear"))
+    for name, parameter in model.named_parameters():
+        if "lora_" in name:
+            torch.nn.init.normal_(parameter, std=0.1)
+    join_lone_group()
+    for part in (*blocks, model):
+        fully_shard(part)
+    return model
+
+
+def llama() -> torch.nn.Module:
+    model = random_model("llama")
+    return sharded_with_adapters(model, model.model.layers)
+
+
+def gpt2() -> torch.nn.Module:
+    """Its layers hold their matrices the other way round."""
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, initializer_range=0.2))
+    return sharded_with_adapters(model, model.transformer.h)
+
+
+@pytest.mark.filterwarnings("ignore:fan_in_fan_out")
+@pytest.mark.parametrize("build", [llama, gpt2])
+def test_merged_weights_are_those_that_verl_merges_in_place(build):
+    module = build()
+    before = {name: p.full_tensor().clone() for name, p in module.named_parameters()}
+    with merged_lora_context(module, backup_adapters=True):
+        expected = {name: t.full_tensor().clone() for name, t in normalize_peft_param_name(module.state_dict()).items()}
+    assert changed({n: before[k] for n, k in normalize_peft_param_name({k: k for k in before}).items()}, expected)
+    merged = {name: tensor.clone() for name, tensor in merged_weights(module)}
+    assert merged.keys() == expected.keys()
+    assert not changed(expected, merged)
+
+
+def test_while_weights_are_merged_the_model_stays_as_it_is():
+    module = llama()
+    before = {name: p.full_tensor().clone() for name, p in module.named_parameters()}
+    live = {p.to_local().data_ptr() for p in module.parameters()}
+    for name, tensor in merged_weights(module):
+        assert not changed(before, {n: p.full_tensor() for n, p in module.named_parameters()})
+        assert (tensor.data_ptr() in live) is not name.endswith(ADAPTED)
 
 
 def test_an_untrained_adapter_changes_nothing(policy_path, tmp_path):
