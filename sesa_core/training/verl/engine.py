@@ -16,6 +16,7 @@ from peft.tuners.lora import LoraLayer
 from tensordict import TensorDict
 from torch.distributed.tensor import DTensor
 from verl.utils import tensordict_utils as tu
+from verl.utils.device import get_device_name
 from verl.utils.fsdp_utils import normalize_peft_param_name
 from verl.workers.engine import EngineRegistry
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
@@ -26,7 +27,13 @@ from sesa_core.training.verl.shared_prefix import pack
 
 @EngineRegistry.register(model_type="language_model", backend=["fsdp", "fsdp2"], device="cpu")
 class CpuEngine(FSDPEngineWithLMHead):
-    """One policy (or the frozen reference) on the CPU."""
+    """One policy (or the frozen reference) on the CPU.
+
+    Owns its adapters, or all its weights where there are none. `frozen`, set before `initialize`, is what engines of one process
+    have in common: the first to be built puts the weights that adapters leave alone there, each later one takes them as its own.
+    """
+
+    frozen: dict[str, torch.nn.Parameter] | None = None
 
     def _build_lora_module(self, module: torch.nn.Module) -> torch.nn.Module:
         """verl's adapters, drawn from the run's seed: a restarted policy begins as it first began."""
@@ -43,7 +50,7 @@ class CpuEngine(FSDPEngineWithLMHead):
         module.get_output_embeddings().register_forward_pre_hook(self._pick_hidden)
         self._pairs_per_token = _pairs_per_token(module)
         if not self.engine_config.forward_only:
-            return super()._build_fsdp_module(module)
+            return _share(super()._build_fsdp_module(module), self.frozen)
         # A reference model would ask for offloading to pinned memory, which needs an accelerator: build it like a trainable one.
         object.__setattr__(self.engine_config, "forward_only", False)
         try:
@@ -96,6 +103,17 @@ class CpuEngine(FSDPEngineWithLMHead):
         if tu.get_non_tensor_data(data=micro_batch, key="calculate_entropy", default=False):
             outputs["entropy"] = spread(-(log_probs.exp() * log_probs).sum(-1)[self._which])
         return outputs
+
+
+def _share(module: torch.nn.Module, frozen: dict[str, torch.nn.Parameter] | None) -> torch.nn.Module:
+    """`module` with the weights in `frozen` for its own; an empty `frozen` is given those of `module` that do not learn."""
+    if frozen is None:
+        return module
+    if not frozen:
+        frozen.update((name, p) for name, p in module.named_parameters(remove_duplicate=False) if not p.requires_grad)
+        return module
+    module.load_state_dict(frozen, strict=False, assign=True)
+    return module.to(get_device_name())  # moves nothing, but here FSDP lets go of the weights it had before
 
 
 def merged_weights(module: torch.nn.Module) -> Iterator[tuple[str, torch.Tensor]]:

@@ -1,8 +1,9 @@
 """Both policies in this very process: verl's worker called directly, no Ray. The quickstart's host and the tests'.
 
-Invariant: the process group is one gloo rank without a port, so nothing listens and runs side by side cannot collide.
-Edge case: verl's weight sync is a coroutine though nothing in it waits here; it is run to its end without an event loop,
-so that a caller inside one is no obstacle.
+With adapters the host owns one set of frozen weights, which the actors of both roles compute with and nobody writes to; each
+generator holds a whole policy of its own. Invariant: the process group is one gloo rank without a port, so nothing listens and
+runs side by side cannot collide. Edge case: verl's weight sync is a coroutine though nothing in it waits here; it is run to its
+end without an event loop, so that a caller inside one is no obstacle.
 """
 
 from collections.abc import Coroutine
@@ -26,12 +27,13 @@ from sesa_core.types import Role
 
 
 class InProcessEngine(VerlEngine):
-    """The policy of `role`, begun from the Hugging Face folder `policy_path`."""
+    """The policy of `role`, begun from the Hugging Face folder `policy_path`, over the `frozen` weights that another left there."""
 
-    def __init__(self, config: RunConfig, role: Role, policy_path: Path) -> None:
+    def __init__(self, config: RunConfig, role: Role, policy_path: Path, frozen: dict[str, torch.nn.Parameter] | None = None) -> None:
         super().__init__(config, role)
         join_lone_group()
-        self._worker = PolicyWorker(verl_config(config, role, policy_path).actor_rollout_ref, worker_parts(config))
+        settings = verl_config(config, role, policy_path).actor_rollout_ref
+        self._worker = PolicyWorker(settings, worker_parts(config), frozen=frozen)
         self._worker.init_model()
 
     def sync(self) -> None:
@@ -68,14 +70,17 @@ class InProcessHost(Host):
     def __init__(self, config: RunConfig, policy_path: Path) -> None:
         self._config, self._policy_path = config, policy_path
         self._engines: dict[Role, InProcessEngine] = {}
+        self._frozen: dict[str, torch.nn.Parameter] | None = {} if config.policy.lora.rank else None
 
     def engine(self, role: Role) -> InProcessEngine:
         if role not in self._engines:
-            self._engines[role] = InProcessEngine(self._config, role, self._policy_path)
+            self._engines[role] = InProcessEngine(self._config, role, self._policy_path, self._frozen)
         return self._engines[role]
 
     def release(self) -> None:
         self._engines.clear()
+        if self._frozen is not None:
+            self._frozen.clear()
 
 
 def join_lone_group() -> None:

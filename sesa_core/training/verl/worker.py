@@ -18,7 +18,7 @@ from verl.single_controller.base.decorator import Dispatch, make_nd_compute_data
 from verl.utils import tensordict_utils as tu
 from verl.utils.device import get_device_name
 from verl.utils.distributed import initialize_global_process_group_ray
-from verl.workers.engine_workers import ActorRolloutRefWorker
+from verl.workers.engine_workers import ActorRolloutRefWorker, TrainingWorker, TrainingWorkerConfig
 from verl.workers.rollout.base import BaseRollout
 from verl.workers.utils.padding import response_from_nested
 
@@ -56,11 +56,18 @@ class GeneratorRollout(BaseRollout):
         self.generator.load_weights(weights)
 
 
-class PolicyWorker(ActorRolloutRefWorker):
-    """One policy's actor, reference and generator."""
+def _actor_over(frozen: dict[str, torch.nn.Parameter] | None, config: TrainingWorkerConfig) -> TrainingWorker:
+    actor = TrainingWorker(config)
+    actor.engine.frozen = frozen
+    return actor
 
-    def __init__(self, config: Any, role: str, *args: Any, **kwargs: Any) -> None:
+
+class PolicyWorker(ActorRolloutRefWorker):
+    """One policy's actor, reference and generator. What `frozen` is, `CpuEngine` says; without it the actor's weights are its own."""
+
+    def __init__(self, config: Any, role: str, *args: Any, frozen: dict[str, torch.nn.Parameter] | None = None, **kwargs: Any) -> None:
         super().__init__(config, role, *args, **kwargs)
+        self.actor_worker_cls = partial(_actor_over, frozen)
         torch.set_num_threads(config.rollout.engine_kwargs.sesa.threads)
         initialize_global_process_group_ray(backend=group_backend())
 

@@ -44,6 +44,16 @@ def tokens(engine) -> list[tuple[int, ...]]:
     return [completion.token_ids for completion in engine.rollout(requests())]
 
 
+def actor(engine) -> torch.nn.Module:
+    return engine._worker.actor.engine.module
+
+
+def places(engine, learns: bool) -> dict[str, int]:
+    """Where the numbers of each weight lie; `learns` asks for the adapters, else for what they leave alone."""
+    named = actor(engine).named_parameters(remove_duplicate=False)
+    return {name: p.to_local().data_ptr() for name, p in named if p.requires_grad is learns}
+
+
 def sharded_with_adapters(model: torch.nn.Module, blocks) -> torch.nn.Module:
     """`model` with adapters that add something, wrapped as verl wraps it."""
     model = get_peft_model(model, LoraConfig(task_type=TaskType.CAUSAL_LM, r=4, lora_alpha=8, target_modules="all-linear"))
@@ -93,6 +103,72 @@ def test_while_weights_are_merged_the_model_stays_as_it_is():
 def test_an_untrained_adapter_changes_nothing(policy_path, tmp_path):
     with make_host(adapted(policy_path), tmp_path) as host:
         assert not changed(random_model("qwen2").state_dict(), weights(host.engine(Role.SOLVER), tmp_path / "hf"))
+
+
+@pytest.mark.parametrize("family", ["qwen2", "qwen3"], ids=["a tied head", "a head of its own"])
+def test_both_roles_compute_with_the_same_frozen_weights_and_learn_in_their_own(family, tmp_path):
+    with make_host(adapted(save_policy(tmp_path / "policy", family)), tmp_path) as host:
+        solver, proposer = host.engine(Role.SOLVER), host.engine(Role.PROPOSER)
+
+        def assert_shared() -> None:
+            assert places(solver, learns=False) == places(proposer, learns=False)
+            assert not set(places(solver, learns=True).values()) & set(places(proposer, learns=True).values())
+
+        assert_shared()
+        for engine in (solver, proposer):
+            engine.update(sampled_rows(engine))
+            engine.sync()
+            assert_shared()
+            engine.save(tmp_path / engine.role)
+            engine.load(tmp_path / engine.role)
+            assert_shared()
+        for engine in (solver, proposer):
+            engine.restart()
+            assert_shared()
+            engine.update(sampled_rows(engine))
+            assert_shared()
+
+
+def test_what_one_role_learns_the_other_does_not_see(policy_path, tmp_path):
+    """Its generator says the same, and its actor finds the log-probs that the generator reports."""
+    with make_host(adapted(policy_path), tmp_path) as host:
+        solver, proposer = host.engine(Role.SOLVER), host.engine(Role.PROPOSER)
+        before, rows = tokens(solver), sampled_rows(solver)
+        proposer.update(sampled_rows(proposer))
+        proposer.sync()
+        assert tokens(proposer) != before
+        assert tokens(solver) == before
+        solver.sync()
+        assert tokens(solver) == before
+        assert abs(solver.update(rows)["update_kl"]) < 1e-5
+
+
+def played(engine, folder: Path) -> tuple[list[dict[str, float]], dict[str, torch.Tensor]]:
+    """Two updates with a checkpoint taken up between them, after a restart; what they report and what comes of it."""
+    engine.update(sampled_rows(engine, seed=2))
+    engine.restart()
+    first = engine.update(sampled_rows(engine))
+    engine.sync()
+    engine.save(folder / "checkpoint")
+    engine.load(folder / "checkpoint")
+    return [first, engine.update(sampled_rows(engine, seed=1))], weights(engine, folder / "hf")
+
+
+def test_a_policy_is_the_same_whether_it_shares_its_frozen_weights_or_not(policy_path, tmp_path):
+    with make_host(adapted(policy_path, kl_coef=0.1), tmp_path) as host:
+        alone = played(host.engine(Role.PROPOSER), tmp_path / "alone")
+    with make_host(adapted(policy_path, kl_coef=0.1), tmp_path) as host:
+        played(host.engine(Role.SOLVER), tmp_path / "solver")
+        second = played(host.engine(Role.PROPOSER), tmp_path / "second")
+    assert second[0] == alone[0]
+    assert not changed(alone[1], second[1])
+
+
+def test_without_adapters_nothing_is_shared(policy_path, tmp_path):
+    with make_host(settings(policy_path), tmp_path) as host:
+        solver, proposer = host.engine(Role.SOLVER), host.engine(Role.PROPOSER)
+        assert not places(solver, learns=False)
+        assert not set(places(solver, learns=True).values()) & set(places(proposer, learns=True).values())
 
 
 @pytest.mark.parametrize("recompute", [False, True])
