@@ -21,17 +21,23 @@ def read_run(folder: RunFolder) -> dict:
     evaluations = [report["evaluations"][key] for key in sorted(report["evaluations"], key=int)]
     before, after = evaluations[0]["arms"], evaluations[-1]["arms"]
     steps = steps_of(folder)
-    first, last = steps[min(steps)], steps[max(steps)]
+    frontier, valid = ([steps[s].get(metric) for s in sorted(steps)] for metric in ("solver/frontier_share", "proposer/valid_rate"))
     on_off = [paired_difference(after["on"][key], after["off"][key]) for key in ("outcomes", "sampled_outcomes")]
     return {
         "before": {arm: (before[arm]["greedy"], before[arm]["sampled"]) for arm in before},
         "after": {arm: (after[arm]["greedy"], after[arm]["sampled"]) for arm in after},
         "on_minus_off": on_off,
-        "frontier": (first["solver/frontier_share"], last["solver/frontier_share"]),
-        "frontier_ten": tuple(fmean(steps[s]["solver/frontier_share"] for s in part) for part in (sorted(steps)[:10], sorted(steps)[-10:])),
-        "valid": (first["proposer/valid_rate"], last["proposer/valid_rate"]),
+        "frontier": _ends(frontier, 1),
+        "frontier_ten": _ends(frontier, 10),
+        "valid": _ends(valid, 1),
         "cards": report["cards"]["written"],
     }
+
+
+def _ends(values: list[float | None], count: int) -> tuple[float, float]:
+    """Means of the first and the last `count` steps that have the metric."""
+    there = [value for value in values if value is not None]
+    return fmean(there[:count]), fmean(there[-count:])
 
 
 def points(value: float) -> str:

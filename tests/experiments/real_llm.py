@@ -55,7 +55,7 @@ def document(folder: RunFolder, model: str, called: str, settings: Sequence[str]
     games = [read_step(file) for file in step_files(folder.path, {(row["segment"], row["attempt"]) for row in steps})]
     extra = "".join(f" --set {setting}" for setting in settings)
     columns = ["", *(f"step {row['step']}" for row in steps)]
-    played = [[name, *(f"{row[metric]:g}" for row in steps)] for name, metric in STEP.items()]
+    played = [[name, *(f"{row[metric]:g}" if metric in row else "none" for row in steps)] for name, metric in STEP.items()]
     reasons = sorted({key for row in steps for key in row if key.startswith("proposer/rejected/") and row[key]})
     played += [[f"rejected: {key.rpartition('/')[2]}", *(f"{row[key]:g}" for row in steps)] for key in reasons]
     updated = [

@@ -4,11 +4,11 @@ Pure: a report and rows of step metrics in, plain values out. Edge case: a step 
 the later one; the work that an abandoned attempt cost is in no number.
 """
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import fmean
 from typing import Any
+
+from sesa_core.evaluation.metrics import mean_if_any
 
 MEASURES = {"greedy": "outcomes", "sampled": "sampled_outcomes"}  # accuracy in a report -> the same, per question
 SHARES = {  # a name in the document -> the metric of a step
@@ -30,11 +30,12 @@ class Accuracy:
 
 @dataclass(frozen=True)
 class CellResult:
-    """`before` and `after` training: accuracy by (bank arm, measure). `play` and `work` by the names that the document prints."""
+    """`before` and `after` training: accuracy by (bank arm, measure). `play` and `work` by the names that the document prints; None
+    for a mean of nothing."""
 
     before: Mapping[tuple[str, str], Accuracy]
     after: Mapping[tuple[str, str], Accuracy]
-    play: Mapping[str, float]
+    play: Mapping[str, float | None]
     work: Mapping[str, float]
 
 
@@ -65,16 +66,14 @@ def _accuracies(evaluation: Mapping[str, Any]) -> dict[tuple[str, str], Accuracy
     }
 
 
-def _play(steps: Sequence[Mapping[str, Any]], cards: Mapping[str, int]) -> dict[str, float]:
+def _play(steps: Sequence[Mapping[str, Any]], cards: Mapping[str, int]) -> dict[str, float | None]:
     ends = {"first": steps[:ENDS], "last": steps[-ENDS:]}
-    means = {f"{name}, {end} {ENDS} steps": _mean_of(metric, part) for name, metric in SHARES.items() for end, part in ends.items()}
+    means = {
+        f"{name}, {end} {ENDS} steps": mean_if_any([s.get(metric) for s in part])
+        for name, metric in SHARES.items()
+        for end, part in ends.items()
+    }
     return means | {f"cards {what}": float(cards[what]) for what in ("written", "refused", "evicted")}
-
-
-def _mean_of(metric: str, steps: Sequence[Mapping[str, Any]]) -> float:
-    """Over the steps that have the metric; not a number if none does."""
-    values = [s[metric] for s in steps if metric in s]
-    return fmean(values) if values else math.nan
 
 
 def _work(steps: Sequence[Mapping[str, Any]], solver_group: int) -> dict[str, float]:

@@ -11,7 +11,7 @@ from math import isfinite
 from sesa_core.config.models import RunConfig
 from sesa_core.evaluation.ablation.arms import FULL, Arm
 from sesa_core.evaluation.ablation.cells import MEASURES, Cell, CellResult
-from sesa_core.evaluation.metrics import mean_interval, paired_difference
+from sesa_core.evaluation.metrics import mean_if_any, mean_interval, paired_difference
 
 TITLES = {"greedy": "greedy", "sampled": "temperature 1"}
 NOTHING = "–"
@@ -133,13 +133,11 @@ def _change_row(experiment: Experiment, arm: str, measure: str) -> list[str]:
 
 
 def _means(experiment: Experiment, title: str, note: str, numbers: Callable[[CellResult], dict], form: str) -> str:
-    """One row per number, one column per arm."""
+    """One row per number, one column per arm; a cell that does not have the number is in no mean."""
     results = {arm.name: [numbers(r) for r in experiment.of_arm(arm.name).values()] for arm in experiment.arms}
     names = next((list(found[0]) for found in results.values() if found), [])
-    rows = [
-        [name, *(form.format(sum(r[name] for r in found) / len(found)) if found else NOTHING for found in results.values())]
-        for name in names
-    ]
+    means = {name: [mean_if_any([r[name] for r in found]) for found in results.values()] for name in names}
+    rows = [[name, *(NOTHING if value is None else form.format(value) for value in values)] for name, values in means.items()]
     return f"## {title}\n\n{note}\n\n" + table(["", *(f"`{arm}`" for arm in results)], rows)
 
 

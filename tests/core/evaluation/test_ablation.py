@@ -1,5 +1,7 @@
 """An ablation in numbers small enough to work out by hand: four questions, three seeds, two arms."""
 
+from dataclasses import replace
+
 import pytest
 
 from sesa_core.config.load import load_config
@@ -149,6 +151,20 @@ def test_a_runs_files_come_to_the_numbers_of_a_cell():
     assert (read.work["steps"], read.work["proposer rollouts"], read.work["solver rollouts"]) == (2, 16, 40)
     assert (read.work["tokens sampled"], read.work["dropped"]) == (680, 2 + 2 * 5)
     assert read.work["proposer rollouts trained on"] == 0, "a frozen proposer has no such metric"
+
+
+def test_a_metric_that_a_step_does_not_have_is_in_no_mean():
+    """In step 1 search was down. Tokens: 0, and (8 - 1) * 20 + 4 * 5 * 10 = 340. In the other run no step has a frontier."""
+    lost = {name: value for name, value in step(1).items() if not name.endswith(("share", "rate", "response_tokens"))}
+    lost |= {"proposer/dropped": 8, "solver/problems": 0}
+    read = read_result(report(), [lost, step(2, **{"proposer/valid_rate": 0.25})], solver_group=5)
+    assert read.play["valid rate, first 10 steps"] == read.play["valid rate, last 10 steps"] == 0.25
+    assert (read.work["tokens sampled"], read.work["steps"]) == (340, 2)
+    none = read_result(report(), [lost], solver_group=5)
+    assert none.play["frontier share, first 10 steps"] is None
+    rows = [Cell(FULL, seed, "done", replace(result((1, 1), (1, 1)), play=r.play)) for seed, r in enumerate((none, read))]
+    assert "| valid rate, first 10 steps | 0.25 | – |" in section(written(rows), "What was played")
+    assert "| valid rate, first 10 steps | – | – |" in section(written(rows[:1]), "What was played")
 
 
 @pytest.mark.parametrize("name", ARMS)
