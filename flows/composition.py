@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from flows.worlds import build_search, build_world, check_world, refuse_judged_answers, resolver, world_parts
 from sesa_core.config import environment
 from sesa_core.config.models import RunConfig
-from sesa_core.errors import ConfigError, JudgeRejected, MissingRun, ServiceError
+from sesa_core.errors import UNSET, ConfigError, JudgeRejected, MissingRun, ServiceError
 from sesa_core.training.run_folder import RunFolder, hold
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def judge_endpoint(config: RunConfig) -> tuple[str | None, str | None]:
     if address.scheme not in ("http", "https") or not address.hostname:
         raise ConfigError("judge.base_url", config.judge.base_url, "give `builtin` or a URL like https://host/v1")
     if key is None and address.hostname not in LOOPBACK:
-        raise ConfigError("JUDGE_API_KEY", None, f"set this environment variable to the key of {address.hostname}")
+        raise ConfigError("JUDGE_API_KEY", UNSET, f"set this environment variable to the key of {address.hostname}")
     return config.judge.base_url, key
 
 

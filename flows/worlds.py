@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sesa_core.config.models import RunConfig
-from sesa_core.errors import ConfigError, WorldError
+from sesa_core.errors import UNSET, ConfigError, WorldError
 
 if TYPE_CHECKING:
     from sesa_core.evaluation.runner import EvaluationQuestion
@@ -84,7 +84,7 @@ def _files_world(folder: Path | None) -> "TrainingWorld":
     from sesa_core.world.files import FILES, FilesWorld
 
     if folder is None:
-        raise ConfigError("world.path", None, f"with world.kind=files give a folder with {', '.join(FILES)}")
+        raise ConfigError("world.path", UNSET, f"with world.kind=files give a folder with {', '.join(FILES)}")
     return FilesWorld(folder)
 
 

@@ -36,13 +36,15 @@ class UserError(SesaError):
 
 
 MISSING = object()  # in place of a value that is not there
+UNSET = object()  # in place of the value of what a person has to set and did not
 
 
 class ConfigError(UserError):
     """A setting is unknown or missing, or its value is not allowed."""
 
     def __init__(self, key: str, value: object, allowed: str) -> None:
-        super().__init__(f"{key} is missing" if value is MISSING else f"{key}: {value!r} is not allowed; {allowed}")
+        wrong = f"{key} is not set; {allowed}" if value is UNSET else f"{key}: {value!r} is not allowed; {allowed}"
+        super().__init__(f"{key} is missing" if value is MISSING else wrong)
         self.key, self.value, self.allowed = key, value, allowed
 
 

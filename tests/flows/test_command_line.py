@@ -62,5 +62,6 @@ def test_a_judge_elsewhere_needs_a_key(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     done = sesa("run", "--set", "judge.base_url=https://judge.example/v1")
     assert done.returncode == 2
-    assert "JUDGE_API_KEY" in done.stderr.splitlines()[-1]
+    hint = "set this environment variable to the key of judge.example"
+    assert done.stderr.splitlines()[-1] == f"error: JUDGE_API_KEY is not set; {hint}"
     assert "Traceback" not in done.stderr

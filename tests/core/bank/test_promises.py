@@ -148,7 +148,7 @@ def test_memory_off_by_default_set_only_in_a_shell_script__on_by_default_in_the_
 
 def test_missing_token_or_model_silently_disables_it__refuses_to_start_naming_the_setting(monkeypatch):
     monkeypatch.delenv("JUDGE_API_KEY", raising=False)
-    with pytest.raises(ConfigError, match="JUDGE_API_KEY: None is not allowed; set this environment variable to the key of judge.example"):
+    with pytest.raises(ConfigError, match="JUDGE_API_KEY is not set; set this environment variable to the key of judge.example"):
         judge_endpoint(load_config(overrides=["judge.base_url=https://judge.example/v1"]))
     with pytest.raises(ConfigError, match="judge.model"):
         load_config(overrides=["judge.model="])
