@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 from flows.worlds import build_search, build_world, check_world, refuse_judged_answers, resolver, world_parts
 from sesa_core.config import environment
 from sesa_core.config.models import RunConfig
-from sesa_core.errors import UNSET, ConfigError, JudgeRejected, MissingRun, ServiceError
+from sesa_core.errors import UNSET, ConfigError, JudgeRejected, MissingRun, ServiceError, UserError
 from sesa_core.training.run_folder import RunFolder, hold
 
 if TYPE_CHECKING:
@@ -293,6 +293,21 @@ def stored_evaluation(folder: RunFolder, config: RunConfig, at: int | None) -> d
         segment = max((r.segment or 0 for r in store.boundaries()), default=0) if at is None else at
     file = folder.evaluation_file(segment)
     return json.loads(file.read_text()) if file.exists() else None
+
+
+def require_policies(folder: RunFolder, config: RunConfig, at: int | None) -> None:
+    """Raises UserError for a segment (None: the newest) that is not committed or whose checkpoints are gone. Loads no policy."""
+    with open_bank(folder, config, write=False) as store:
+        rows = {r.segment or 0: r for r in store.boundaries() if r.kind in ("start", "segment")}
+    if not rows:
+        raise UserError(f"{folder.name} has no boundary yet; go on with: {folder.resume_command}")
+    left = [s for s, r in sorted(rows.items()) if all((folder.path / c["path"]).exists() for c in r.checkpoints.values())]
+    asked = max(rows) if at is None else at
+    if asked in left:
+        return
+    why = "its checkpoints are gone" if asked in rows else "no such segment is committed"
+    kept = f"retention.checkpoints={config.retention.checkpoints} keeps the newest, `sesa bank tag` also others"
+    raise ConfigError("--at", asked, f"{why}; policies are kept of segments {', '.join(map(str, left))} ({kept})")
 
 
 def measure_boundary(folder: RunFolder, config: RunConfig, at: int | None, display: "Display") -> dict[str, Any]:

@@ -21,12 +21,13 @@ def evaluate(
 ) -> None:
     """Accuracy of a run's solver on held-out questions: bank off, on and placebo, greedy and at temperature 1.
 
-    What the run measured itself is printed as it is stored; with --again or --set it is played anew, and nothing is stored.
+    What the run measured itself is printed as it is stored; with --again or --set it is played anew, and nothing is stored
+    but what libraries print, in the run's log. A segment can be measured anew as long as its checkpoints are kept.
 
     Example: sesa eval --run quickstart-001 --set evaluation.split=dev --set evaluation.questions=100
     """
     from flows.commands.printing import print_json
-    from flows.composition import measure_boundary, stored_evaluation
+    from flows.composition import measure_boundary, require_policies, stored_evaluation
     from flows.reporting import evaluation_work
     from sesa_core.config.load import load_config
     from sesa_core.report.pace import Pace
@@ -38,6 +39,7 @@ def evaluate(
     config = load_config(file=folder.config_file, overrides=overrides or (), values={"runs_dir": str(runs_dir)})
     report = None if overrides or again else stored_evaluation(folder, config, at)
     if report is None:
+        require_policies(folder, config, at)
         with (  # verl prints to standard output when an engine is built
             captured_output(folder.log_file, onto="stderr" if as_json else "stdout") as screen,
             open_display(folder.name, screen, Pace(evaluation_work(config))) as display,

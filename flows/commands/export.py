@@ -25,7 +25,7 @@ def hf(
     Example: sesa export hf my-policies --run first, then: sesa run --set policy.path=my-policies/solver
     """
     from flows.commands.printing import print_json
-    from flows.composition import export_policies
+    from flows.composition import export_policies, require_policies
     from sesa_core.errors import UserError
     from sesa_core.report.pace import Pace, Work
     from sesa_core.report.terminal import captured_output, open_display
@@ -34,6 +34,7 @@ def hf(
     folder = find_run(runs_dir, run)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UserError(f"{out} is there already and not an empty folder; nothing is overwritten")
+    require_policies(folder, folder.config(), at)
     with (  # verl prints to standard output when an engine is built
         captured_output(folder.log_file, onto="stderr") as screen,
         open_display(folder.name, screen, Pace(Work(0, 0))) as display,

@@ -157,7 +157,7 @@ def test_ctrl_c_during_an_evaluation_keeps_nothing_half_and_says_how_to_go_on(ru
     assert not run.stop_file.exists(), "the wish was met; the next start must not find it"
     shown = sesa("eval", "--run", "stopped", "--runs-dir", runs_dir, "--at", "3")
     assert shown.returncode == 2
-    assert "no boundary of segment 3; the newest is that of segment 0" in shown.stderr
+    assert "no such segment is committed; policies are kept of segments 0 (" in shown.stderr
 
 
 def test_nothing_outlives_a_run(finished):
