@@ -9,7 +9,7 @@ from typing import Any
 
 from sesa_core.config.models import RunConfig
 from sesa_core.config.proposer_rewards import ProposerRewardSettings
-from sesa_core.report.rollouts import Game
+from sesa_core.report.rollouts import Game, equal
 from sesa_core.rollout.stored import StoredRollout
 from sesa_core.text.normalize import matches
 from sesa_core.types import Ending, Role, Turn, TurnKind
@@ -57,7 +57,8 @@ def game_lines(game: Game, config: RunConfig, cut: Cutter, shown: Shown = every)
     if len(about.reference_answers) > 1:
         yield TEXT, _labelled("answers", cut(" | ".join(about.reference_answers)))
     if game.rollouts:
-        yield TEXT, _labelled("solved", f"{game.solved} of {len(game.rollouts)}")
+        alike = " · no advantage, since all rewards are equal" if game.equal_rewards else ""
+        yield TEXT, _labelled("solved", f"{game.solved} of {len(game.rollouts)}{alike}")
     if game.problem_id and not game.proposals:
         yield TEXT, _labelled("posed", "in an earlier step that is not stored here")
     for rollout in filter(shown, (*game.proposals, *game.rollouts)):
@@ -80,8 +81,17 @@ def rollout_lines(rollout: StoredRollout, game: Game, config: RunConfig, cut: Cu
     earned = "none" if rollout.reward is None else f"{rollout.reward:.2f}"
     if rollout.older and rollout.role is Role.PROPOSER:
         earned = "not recorded"
-    advantage = "" if rollout.advantage is None else f" · advantage {rollout.advantage:+.2f}"
-    yield TEXT, _labelled("  reward", f"{earned}{advantage} · {cut(reward_parts(rollout, game, config))}")
+    yield TEXT, _labelled("  reward", f"{earned}{_advantage(rollout, game)} · {cut(reward_parts(rollout, game, config))}")
+
+
+def _advantage(rollout: StoredRollout, game: Game) -> str:
+    """With its sign. Where there is none because those of its problem with cards (or without) earned alike, it says so; that the
+    whole group did stands above it."""
+    if rollout.advantage is not None:
+        return f" · advantage {rollout.advantage:+.2f}"
+    if rollout.older or rollout.role is not Role.SOLVER or game.equal_rewards or not equal(game.arm_rewards(rollout)):
+        return ""
+    return f" · no advantage: those with{'' if rollout.relevant_cards else 'out'} cards earned alike"
 
 
 def _turn_lines(turn: Turn, cut: Cutter) -> Iterator[tuple[str, str]]:
@@ -102,7 +112,7 @@ def _labelled(label: str, text: str) -> str:
 
 def _cards(rollout: StoredRollout, game: Game) -> str:
     kind = "decoys " if rollout.cards and rollout.cards[0].decoy else ""
-    shown = ", ".join(f"{safe_line(c.card_id)} {c.similarity:.2f}" for c in rollout.cards)
+    shown = ", ".join(f"{safe_line(c.card_id)} (similarity {c.similarity:.2f})" for c in rollout.cards)
     withheld = ", ".join(map(safe_line, game.withheld(rollout)))
     return f"{kind}{shown or 'none'}{f' · withheld {withheld}' if withheld else ''}"
 
@@ -134,14 +144,16 @@ def _proposer_parts(rollout: StoredRollout, game: Game, config: RunConfig) -> st
     if not played:
         return "valid; how it was played then stands at its own step" if game.rollouts else "valid, but there was no place to play it"
     rate = f"{game.solved}/{len(played)}"
-    return f"valid; {settings.kind}{_shaping(settings, rate, game.solved in (0, len(played)))}"
+    extreme = {0: "nobody", len(played): "all"}.get(game.solved, "")
+    return f"valid; {settings.kind}{_shaping(settings, rate, extreme)}"
 
 
-def _shaping(settings: ProposerRewardSettings, rate: str, extreme: bool) -> str:
-    """The formula with its numbers."""
+def _shaping(settings: ProposerRewardSettings, rate: str, extreme: str) -> str:
+    """The formula with its numbers; `extreme`: who solved it, if it was all or nobody."""
     match settings.kind:
         case "frontier" if extreme:
-            return f" at a pass rate of {rate}: minus proposer_reward.extreme_penalty ({settings.extreme_penalty:g})"
+            least = f"{0 - settings.extreme_penalty:g}"  # no "-0"
+            return f": {least}, since {extreme} solved it (pass rate {rate}; minus proposer_reward.extreme_penalty)"
         case "frontier":
             return f": 4 ({settings.low:g} + {rate}) ({settings.high:g} - {rate})"
         case "one_minus_pass_rate":

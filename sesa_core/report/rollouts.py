@@ -39,16 +39,41 @@ class Game:
     def solved(self) -> int:
         return sum((r.reward or 0) > 0 for r in self.rollouts)
 
+    @property
+    def equal_rewards(self) -> bool:
+        """Whether the solver's rollouts, at least two, all earned the same: then none has an advantage."""
+        return equal([r.reward for r in self.rollouts if r.reward is not None])
+
+    def arm_rewards(self, rollout: StoredRollout) -> list[float]:
+        """Rewards of the solver's rollouts that saw cards of the problem, or of those that saw none, as `rollout` did."""
+        saw = bool(rollout.relevant_cards)
+        return [r.reward for r in self.rollouts if r.reward is not None and bool(r.relevant_cards) == saw]
+
     def withheld(self, rollout: StoredRollout) -> list[str]:
         """Cards that others of the group saw and this rollout did not."""
         seen = {c.card_id: None for r in self.rollouts for c in r.relevant_cards}
         return [c for c in seen if c not in {own.card_id for own in rollout.relevant_cards}] if rollout.role is Role.SOLVER else []
 
 
+def equal(rewards: Sequence[float]) -> bool:
+    """Whether these, at least two, are the same."""
+    return len(rewards) > 1 and len(set(rewards)) == 1
+
+
 def problem_ids(rollouts: Sequence[StoredRollout]) -> list[str]:
     """The problems of a step: those that were played in their order, then those that were only posed."""
     played = [r.problem_id for r in rollouts if r.role is Role.SOLVER]
     return list(dict.fromkeys([*played, *(r.problem_id for r in rollouts if r.problem_id)]))
+
+
+def telling_problem(rollouts: Sequence[StoredRollout]) -> str:
+    """The first problem of a step that the solver's rollouts did not all play alike, else the first one; "" if there is none."""
+    known = problem_ids(rollouts)
+    rewards: dict[str, set[float]] = {problem: set() for problem in known}
+    for rollout in rollouts:
+        if rollout.role is Role.SOLVER and rollout.reward is not None:
+            rewards[rollout.problem_id].add(rollout.reward)
+    return next((problem for problem in known if len(rewards[problem]) > 1), next(iter(known), ""))
 
 
 def game(problem_id: str, rollouts: Sequence[StoredRollout]) -> Game:

@@ -141,11 +141,11 @@ def _find_trajectory(stored: Stored, step: int | None, given: str) -> "StepFile"
 
 
 def games_of(stored: Stored, rollouts: "list[StoredRollout]", choice: Choice) -> "list[Game]":
-    from sesa_core.report.rollouts import Game, game, games_of_target, problem_ids
+    from sesa_core.report.rollouts import Game, game, games_of_target, telling_problem
 
     if choice.target is not None:
         return games_of_target(choice.target, rollouts)
-    problem = choice.problem or next(iter(problem_ids(rollouts)), "")
+    problem = choice.problem or telling_problem(rollouts)
     if choice.trajectory is not None:
         number = int(re.split("[/@]", choice.trajectory.strip())[1])
         if number >= len(rollouts):

@@ -51,7 +51,8 @@ def show(
 ) -> None:
     """Print a game: how the proposer came to its question, and how the solver's rollouts answered it.
 
-    Without a selection it is the first problem of the newest step, with the step's other problems below it.
+    Without a selection it is a problem of the newest step, the first that some rollouts solved and others did not, if there is one;
+    the step's other problems stand below it.
 
     Example: sesa rollouts show --step 7 --role solver --sample 0
     """

@@ -163,9 +163,9 @@ def test_a_game_reads_from_the_proposer_s_search_to_the_last_reward(files):
         "proposer 1/0 · sample 0 · policy 3 · finished · 3 tokens",
         "  thought   where is gold?",
         "  reward    1.00 · advantage +0.70 · valid; frontier: 4 (0 + 2/4) (1 - 2/4)",
-        "  cards     c-metal 0.61",
+        "  cards     c-metal (similarity 0.61)",
         "  cards     none · withheld c-metal",
-        "  cards     decoys c-crop 0.10 · withheld c-metal",
+        "  cards     decoys c-crop (similarity 0.10) · withheld c-metal",
         r"  malformed I\x1b[31m do not know",
         "  reward    0.00 · advantage -0.80 · no answer",
         "  reward    0.00 · advantage -0.80 · the answer is wrong",
@@ -197,8 +197,11 @@ def test_how_a_reward_was_made_up(files):
     alone, lost = replace(found, rollouts=()), replace(found.proposals[0], drop_cause="search: down")
     assert reward_parts(found.proposals[0], alone, CONFIG) == "valid, but there was no place to play it"
     assert reward_parts(lost, alone, CONFIG) == "dropped: search: down"
-    every = replace(found, rollouts=found.rollouts[:1])
-    assert reward_parts(found.proposals[0], every, CONFIG).endswith("at a pass rate of 1/1: minus proposer_reward.extreme_penalty (0)")
+    right, wrong = (replace(found, rollouts=found.rollouts[i : i + 1]) for i in (0, 2))
+    extreme = "valid; frontier: {} solved it (pass rate {}/1; minus proposer_reward.extreme_penalty)"
+    assert reward_parts(found.proposals[0], right, CONFIG) == extreme.format("0, since all", 1)
+    costly = load_config(overrides=["proposer_reward.extreme_penalty=0.5", "proposer_reward.invalid_reward=-1"])
+    assert reward_parts(found.proposals[0], wrong, costly) == extreme.format("-0.5, since nobody", 0)
     formulas = {"one_minus_pass_rate": ": 1 - 2/4", "pass_rate_band": ": 1 - 2 |2/4 - 1/2|", "valid_only": " at a pass rate of 2/4"}
     for kind, formula in formulas.items():
         config = load_config(overrides=[f"proposer_reward.kind={kind}"])
@@ -216,6 +219,32 @@ def test_a_problem_from_the_pool_is_shown_with_the_step_that_posed_it(files):
     data = game_data(found, CONFIG)
     assert (data["origin"], data["solved"], [r["trajectory"] for r in data["rollouts"]]) == ("pool", 2, ["2/1", "2/2"])
     assert data["proposals"][0]["turns"][0]["passages"][0]["text"] == CHAD.text
+
+
+def test_a_group_that_earned_alike_is_said_to_have_no_advantage(files):
+    played, alike = report.game("p-1", read_step(files[0])), report.game("p-1", read_step(files[1]))
+    assert (played.equal_rewards, alike.equal_rewards) == (False, True)
+    assert "solved      2 of 2 · no advantage, since all rewards are equal" in text(alike).splitlines()
+    alone = replace(alike, rollouts=(alike.rollouts[0], replace(alike.rollouts[1], reward=None)))
+    assert not alone.equal_rewards, "one reward is compared with none"
+    with_cards = [replace(r, reward=1.0, advantage=None) for r in played.rollouts[:2]]  # the two others earned 0 and 1
+    half = replace(played, rollouts=(*with_cards, *played.rollouts[2:]))
+    said = [line for line in text(half).splitlines() if line.startswith("  reward")]
+    assert said[1:] == [
+        "  reward    1.00 · no advantage: those with cards earned alike · the answer is right",
+        "  reward    1.00 · no advantage: those with cards earned alike · no answer",
+        "  reward    0.00 · advantage -0.80 · the answer is wrong",
+        "  reward    1.00 · advantage +0.80 · the answer is right",
+    ]
+
+
+def test_the_problem_to_show_first_is_one_that_not_all_played_alike(files):
+    first, second = read_step(files[0]), read_step(files[1])
+    as_other = [replace(r, problem_id="p-0", group_id="p-0") for r in second if r.role is Role.SOLVER]
+    assert report.problem_ids([*as_other, *first])[0] == "p-0"
+    assert report.telling_problem([*as_other, *first]) == "p-1"
+    assert report.telling_problem(as_other) == "p-0", "if there is none the first will do"
+    assert report.telling_problem([r for r in first if not r.problem_id]) == ""
 
 
 def test_what_a_step_holds(files):
