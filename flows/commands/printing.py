@@ -7,6 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+WIDE = 400  # columns where there is no terminal to fit
+
 
 def print_json(content: object) -> None:
     typer.echo(json.dumps(content, indent=2, ensure_ascii=False, default=str))
@@ -26,8 +28,10 @@ def print_rows(rows: Sequence[Mapping[str, object]], as_json: bool, empty: str) 
         typer.echo(empty)
         return
     table = Table(*rows[0], box=None, pad_edge=False, header_style="bold")
+    table.columns[0].no_wrap = True  # mostly an id: another column gives way
     for row in rows:
         table.add_row(*("" if value is None else str(value) for value in row.values()))
-    console = Console()
-    # a pipe has no width of its own: cutting columns there would lose what a person greps for
-    Console(width=None if console.is_terminal else 400, highlight=False, markup=False).print(table)
+    console, wide = Console(), Console(width=WIDE, highlight=False, markup=False)
+    # a pipe has no width of its own, and in a terminal too narrow for the longest words what a person greps for would be cut
+    fits = console.is_terminal and wide.measure(table).minimum <= console.width
+    (Console(highlight=False, markup=False) if fits else wide).print(table, soft_wrap=not fits)
