@@ -110,6 +110,29 @@ def test_reading_commands_speak_to_people(bank):
         assert words in said
 
 
+def test_a_list_tells_what_was_seen_at_a_card_s_uses_from_what_seeing_it_changed(bank, tmp_path):
+    """Solved at every problem says little: climate's one was solved by those that saw it alone, the seed's twelve without it alone.
+
+    By hand: four against four rollouts weigh 2, the prior 4; 2 / (4 + 2) = 0.33 and -24 / (4 + 24) = -0.86.
+    """
+    seed, ones, none = card("anthem", card_id="seed-anthem", origin=Origin.SEED), (1.0,) * 4, (0.0,) * 4
+    uses = [use("card-climate", "p", ones, without=none), *(use("seed-anthem", f"q{i}", none, without=ones) for i in range(12))]
+    uses.append(use("card-religion", "r", ones))
+    with BankStore.open(tmp_path / "other", embedder=embedder(), run="first") as store:
+        initialise(store, [seed, card("climate"), card("religion")], checkpoints={}, config_hash="c")
+        commit_segment(store, segment_commit(1, uses=uses, bank=load_config().bank))
+    other = ("--bank", str(tmp_path / "other"))
+    earned = {r.pop("card"): r for r in bank("list", "--json", place=other).data}
+    columns = ("uses", "solved", "unsolved", "uplift", "at_most")
+    assert [earned["card-climate"][c] for c in columns] == [1, 1, 0, 0.33, 1.0]
+    assert [earned["card-religion"][c] for c in columns] == [1, 1, 0, None, None], "nothing was compared"
+    *seen, at_most = (earned["seed-anthem"][c] for c in columns)
+    assert seen == [12, 0, 12, -0.86] and -0.86 < at_most < 0, "what the default evicts for, seeds excepted"
+    said = bank("list", place=other).out
+    assert "97 % confidence" in said and "uses      problems at which the card was shown" in said
+    assert "cards     those that are there" in bank("stats", place=other).out
+
+
 def test_every_change_is_a_boundary_that_says_who_and_why(bank):
     said = bank("suspend", "card-climate", "--by", "ada", "--why", "a trial")
     assert (said.code, said.err) == (0, "")

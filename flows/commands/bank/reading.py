@@ -1,6 +1,6 @@
 """`sesa bank list|show|search|versions|diff|history|tombstones|stats|verify`: nothing here writes."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -8,6 +8,19 @@ from flows.commands.bank.opening import At, CardId, Place, Uri
 from flows.commands.options import RUNS_DIR, AsJson, RunName, RunsDir
 from flows.commands.printing import print_json, print_rows
 from sesa_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from sesa_core.cards.schema import SkillCard
+
+EARNED = """\
+uses      problems at which the card was shown
+solved    by a rollout that saw it; unsolved: by none of these, though one gave an answer
+uplift    what seeing the card changes in mean reward, shrunk towards 0
+at_most   the largest uplift that {percent:.4g} % confidence leaves"""
+NUMBERS = """\
+cards     those that are there, were used and never used, that helped or hurt on balance, and were evicted
+uses      a card and a problem at which it was shown; one helped if a rollout that saw the card solved the problem,
+          and hurt if none of these did, though one gave an answer"""
 
 
 def _plain(value: object) -> str:
@@ -24,7 +37,9 @@ def list_cards(
     category: Annotated[str | None, typer.Option("--category", help="Only cards of this category.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """List the cards with what they have done.
+    """List the cards with what they have done: at how many problems they were shown, and what seeing them changed in mean reward.
+
+    With bank.eviction=credible_uplift, the default, a card that is no seed leaves once `at_most` is below 0.
 
     Example: sesa bank list --run quickstart-001 --at 2
     """
@@ -33,21 +48,35 @@ def list_cards(
     for option, given, known in (("--state", state, CardState), ("--origin", origin, Origin), ("--category", category, CATEGORIES)):
         _check_known(option, given, [str(k) for k in known])
     with Place(bank, run, runs_dir).opened() as opened:
-        cards = opened.cards(at)
+        cards, confidence = opened.cards(at), opened.settings.eviction_confidence
     wanted = (c for c in cards if state in (None, str(c.state)) and origin in (None, str(c.origin)) and category in (None, c.category))
     rows = [
         {
             "card": c.card_id,
             "origin": str(c.origin),
             "state": str(c.state),
-            "shown": c.retrieved_count,
-            "helped": c.helpful_count,
-            "hurt": c.hurt_count,
+            **_earned(c, confidence),
             "pattern": c.pattern,
         }
         for c in wanted
     ]
     print_rows(rows, as_json, empty="the bank holds no such card")
+    _explain(EARNED.format(percent=100 * confidence), bool(rows) and not as_json)
+
+
+def _earned(card: "SkillCard", confidence: float) -> dict[str, int | float | None]:
+    """What a card has done. Its uplift is None as long as nothing was compared; `at_most` below 0 is the rule `credible_uplift`."""
+    from sesa_core.bank.credit.uplift import upper_bound
+
+    uplift = tuple(round(u, 2) + 0.0 for u in (card.uplift_mean, upper_bound(card, confidence))) if card.uplift_n else (None, None)
+    counted = {"uses": card.retrieved_count, "solved": card.helpful_count, "unsolved": card.hurt_count}
+    return counted | dict(zip(("uplift", "at_most"), uplift, strict=True))
+
+
+def _explain(text: str, wanted: bool) -> None:
+    """What the columns of a table mean, below it."""
+    if wanted:
+        typer.echo("\n" + text)
 
 
 def _check_known(option: str, given: str | None, known: list[str]) -> None:
@@ -197,20 +226,20 @@ def tombstones(
     """
     with Place(bank, run, runs_dir).opened() as opened:
         stones = [t for t in opened.tombstones(at) if lifted or t.lifted_boundary is None]
+        confidence = opened.settings.eviction_confidence
     rows = [
         {
             "card": t.card.card_id,
             "boundary": t.boundary_id,
             "reason": t.reason,
-            "shown": t.card.retrieved_count,
-            "helped": t.card.helpful_count,
-            "hurt": t.card.hurt_count,
+            **_earned(t.card, confidence),
             "lifted": t.lifted_boundary,
             "pattern": t.card.pattern,
         }
         for t in stones
     ]
     print_rows(rows, as_json, empty="no card has left the bank")
+    _explain(EARNED.format(percent=100 * confidence), bool(rows) and not as_json)
 
 
 def stats(
@@ -229,7 +258,9 @@ def stats(
         raise ConfigError("--at", at, "--over-time shows every boundary; give one of the two")
     with Place(bank, run, runs_dir).opened() as opened:
         if over_time:
-            print_rows(opened.statistics_over_time(), as_json, empty="the bank has no boundary yet")
+            rows = opened.statistics_over_time()
+            print_rows(rows, as_json, empty="the bank has no boundary yet")
+            _explain(NUMBERS, bool(rows) and not as_json)
             return
         found = opened.statistics(at)
     if as_json:
@@ -240,6 +271,7 @@ def stats(
     print_rows(rows, False, empty="")
     reasons = ", ".join(f"{n} {reason}" for reason, n in found["evicted_by_reason"].items())
     typer.echo(f"states: {', '.join(f'{n} {s}' for s, n in found['states'].items()) or 'no card'}; evicted: {reasons or 'none'}")
+    _explain(NUMBERS, True)
 
 
 def verify(run: RunName = None, runs_dir: RunsDir = RUNS_DIR, bank: Uri = None, at: At = None, as_json: AsJson = False) -> None:
