@@ -55,17 +55,28 @@ app.add_typer(config.app, name="config")
 
 
 def main() -> None:
-    """Entry point. Errors that SESA raises on purpose become one line on standard error."""
+    """Entry point. Errors that SESA raises on purpose, and what Typer finds wrong in a command, become one line on standard error."""
     try:
-        app()
+        sys.exit(app(prog_name="sesa", standalone_mode=False))  # the code of a `typer.Exit`; None, which is 0, at the end of a command
     except UserError as error:
-        _leave(error, 2)
+        _leave(str(error), 2)
     except SesaError as error:
-        _leave(error, 1)
+        _leave(str(error), 1)
+    except typer.Abort:  # standard input ended where a person was asked
+        _leave("aborted", 1)
+    except typer.TyperException as error:  # an unknown option, a missing argument, a number out of form
+        _leave(_usage(error), error.exit_code)
 
 
-def _leave(error: SesaError, code: int) -> None:
-    typer.echo(f"error: {error}", err=True)
+def _usage(error: typer.TyperException) -> str:
+    """What is wrong and which help to read; nothing for a group named without a command, whose help Typer has printed by then."""
+    said, context = " ".join(error.format_message().split()).rstrip("."), getattr(error, "ctx", None)
+    return f"{said} (see `{context.command_path} --help`)" if said and context is not None else said
+
+
+def _leave(said: str, code: int) -> None:
+    if said:
+        typer.echo(f"error: {said}", err=True)
     sys.exit(code)
 
 

@@ -36,11 +36,28 @@ def test_a_mistake_is_one_line_and_exit_2(arguments, says, tmp_path, monkeypatch
     assert not [p for p in tmp_path.rglob("*") if p.is_file()], "a refused command leaves nothing behind"
 
 
-@pytest.mark.parametrize("arguments", [["bank", "lst"], ["run", "--nmae", "x"], ["judge", "serve", "--port", "x"], ["bank", "show"]])
-def test_a_command_that_does_not_exist_exits_2_without_a_traceback(arguments):
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["bank", "lst"], "No such command 'lst'. Did you mean 'list'? (see `sesa bank --help`)"),
+        (["run", "--nmae", "x"], "No such option: --nmae (Possible options: --name) (see `sesa run --help`)"),
+        (["judge", "serve", "--port", "x"], "Invalid value for '--port'"),
+        (["bank", "show"], "Missing argument 'card' (see `sesa bank show --help`)"),
+        (["bank", "show", "a", "--run"], "Option '--run' requires an argument"),
+    ],
+)
+def test_what_is_no_command_at_all_is_one_line_and_exit_2_too(arguments, says):
     done = sesa(*arguments)
-    assert done.returncode == 2
-    assert "Traceback" not in done.stderr
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "code"), [(["bank", "list", "--help"], 0), (["--help"], 0), (["bank"], 2), ([], 2)])
+def test_help_is_printed_whether_it_is_asked_for_or_a_command_is_missing(arguments, code):
+    done = sesa(*arguments)
+    assert (done.returncode, done.stderr) == (code, "")
+    assert f"Usage: {' '.join(['sesa', *arguments]).removesuffix(' --help')} " in done.stdout and "--help" in done.stdout
 
 
 def test_config_show_prints_settings_that_can_be_given_back(tmp_path):
