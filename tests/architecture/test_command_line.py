@@ -11,6 +11,7 @@ import typer
 from flows.cli import app
 from flows.form import TrainForm
 from sesa_core.config.load import presets
+from sesa_core.evaluation.ablation.arms import ARMS
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -45,6 +46,12 @@ def test_whoever_chooses_a_preset_is_told_of_all():
     assert asked
     for text in (*asked, TrainForm.model_fields["preset"].description, README.read_text().partition("## Settings")[2]):
         assert not [name for name in presets() if name not in text]
+
+
+def test_the_readme_says_what_every_shipped_arm_changes():
+    section = README.read_text().partition("## What each part is worth")[2].partition("\n## ")[0]
+    told = re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
+    assert sorted(["full", *told]) == sorted(ARMS)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
