@@ -135,7 +135,10 @@ def test_the_games_of_a_run_can_be_read(finished):
     shown = json.loads(told("rollouts", "show", *where, "--json"))
     (game,) = shown["games"]
     assert (shown["step"], len(game["rollouts"]), len(shown["problems"]) > 0) == (4, 4, True)
-    assert all(r["turns"] and r["advantage"] is not None for r in game["rollouts"]) or game["solved"] in (0, 4)
+    saw = [any(not c["decoy"] for c in r["cards"]) for r in game["rollouts"]]
+    arms = {arm: {r["reward"] for r, own in zip(game["rollouts"], saw, strict=True) if own is arm} for arm in saw}
+    assert all(r["turns"] for r in game["rollouts"])
+    assert all(r["advantage"] is not None or len(arms[arm]) == 1 for r, arm in zip(game["rollouts"], saw, strict=True))
     hits = json.loads(told("rollouts", "grep", "^" + re.escape(game["question"]) + "$", *where, "--step", "4", "--json"))["hits"]
     assert game["problem"] in {h["problem"] for h in hits}
     said = told("rollouts", "show", *where, "--trajectory", game["rollouts"][0]["trajectory"])
