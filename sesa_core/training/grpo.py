@@ -30,7 +30,7 @@ class ScoredRollout:
 
 
 class Score(NamedTuple):
-    """What a rollout earned. `advantage` is None where its group had nothing to learn from, or the rollout itself was left out."""
+    """What a rollout earned. `advantage` is None for one in no update: of a frozen role, of a group with nothing to learn, or left out."""
 
     reward: float
     advantage: float | None

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, pstdev
 from time import perf_counter
 
+from sesa_core.policy.base import TrainingRow
 from sesa_core.rewards import proposer_reward
 from sesa_core.rng import stream
 from sesa_core.rollout.answers import Verdicts
@@ -16,7 +17,7 @@ from sesa_core.rollout.proposer import Proposal, propose, validate
 from sesa_core.rollout.solver import Attempt, Deck, SolverRound, open_claims, reward_groups, solve
 from sesa_core.training.baselines import Baseline, GroupBaseline, RunningBaseline, followed_mean, started_mean
 from sesa_core.training.evidence import collect
-from sesa_core.training.grpo import ScoredRollout, Scores, build_rows, scores_of, surviving_rewards
+from sesa_core.training.grpo import GroupCounts, ScoredRollout, Scores, build_rows, scores_of, surviving_rewards
 from sesa_core.training.metrics import step_metrics
 from sesa_core.training.selfplay import SelfPlay
 from sesa_core.types import Group, Problem, Role, StepEvidence
@@ -144,13 +145,14 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
     scores: Scores = {}
     for name in game.config.selfplay.update_order:
         role = Role(name)
-        rows, counts = build_rows(scored[role], baselines[role])
-        scores |= scores_of(scored[role], rows, baselines[role])
+        frozen = role is Role.PROPOSER and game.config.selfplay.freeze_proposer
+        rows, counts, own = what_it_learns(scored[role], baselines[role], frozen)
+        scores |= own
         metrics |= {f"{role}/{key}": value for key, value in counts.as_metrics().items()}
         earned = [r.reward for r in scored[role]]
         metrics[f"{role}/reward"] = fmean(earned) if earned else 0.0
         metrics[f"{role}/reward_std"] = pstdev(earned) if earned else 0.0
-        if not rows or (role is Role.PROPOSER and game.config.selfplay.freeze_proposer):
+        if not rows:
             continue
         clock.enter(f"update {role}")
         metrics |= {f"{role}/{key}": value for key, value in game.engines[role].update(rows).items()}
@@ -160,6 +162,15 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
         rate = game.config.grpo.proposer_baseline_rate
         game.state.proposer_mean = followed_mean(running.mean, surviving_rewards(scored[Role.PROPOSER]), rate)
     return metrics, scores
+
+
+def what_it_learns(scored: Sequence[ScoredRollout], baseline: Baseline, frozen: bool) -> tuple[list[TrainingRow], GroupCounts, Scores]:
+    """The rows of one role's update, its counts, and what each rollout earned. A `frozen` role has rewards and no row."""
+    rows, counts = build_rows(scored, baseline)
+    scores = scores_of(scored, rows, baseline)
+    if not frozen:
+        return rows, counts, scores
+    return [], replace(counts, rows=0), {key: score._replace(advantage=None) for key, score in scores.items()}
 
 
 def choose_baselines(game: SelfPlay, proposals: Sequence[ScoredRollout]) -> dict[Role, Baseline]:

@@ -14,7 +14,7 @@ from sesa_core.rollout.transcript import Transcript
 from sesa_core.rollout.verify import JudgeVerifier, WorldVerifier
 from sesa_core.training.segment import StopRequested, latest_complete_result, load_segment_result, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
-from sesa_core.training.step import play_step, score_solver
+from sesa_core.training.step import StepRecord, play_step, score_solver
 from sesa_core.types import Group, Passage, Role, ShownCard, Target
 from tests.bank_support import card, embedder
 from tests.judge_support import judge_at
@@ -152,9 +152,19 @@ def test_an_outage_while_solving_gives_the_proposer_nothing():
 def test_a_frozen_proposer_does_not_learn():
     config = CONFIG.model_copy(update={"selfplay": CONFIG.selfplay.model_copy(update={"freeze_proposer": True})})
     g = game(config=config)
+    learning = game()
     for step in (1, 2, 3):
-        play_step(g, step)
-    assert g.engines[Role.PROPOSER].policy_version == 0
+        record, other = play_step(g, step), play_step(learning, step)
+        assert proposer_scores(record)[0] == proposer_scores(other)[0], "it earns the same"
+        assert set(proposer_scores(record)[1]) == {None} and record.metrics["proposer/groups/rows"] == 0
+    assert g.engines[Role.PROPOSER].policy_version == 0 and g.engines[Role.SOLVER].policy_version > 0
+    assert learning.engines[Role.PROPOSER].policy_version > 0, "a proposer that is not frozen learns from these very games"
+
+
+def proposer_scores(record: StepRecord) -> tuple[list[float], list[float | None]]:
+    """Rewards and advantages."""
+    own = [score for key, score in record.scores.items() if key[0] is Role.PROPOSER]
+    return [score.reward for score in own], [score.advantage for score in own]
 
 
 def test_a_card_is_never_shown_to_the_problem_it_came_from_posed_or_replayed():
