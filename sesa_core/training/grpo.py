@@ -52,9 +52,9 @@ class GroupCounts:
     silent: int = 0  # rollouts dropped because the policy wrote no token of them
 
     def as_metrics(self) -> dict[str, float]:
-        """The counts under `groups/...`, with the share of zero-variance groups."""
+        """The counts under `groups/...`, with the share of zero-variance groups if there are any groups."""
         metrics = {f"groups/{name}": float(value) for name, value in asdict(self).items()}
-        return metrics | {"groups/zero_variance_share": self.zero_variance / self.groups if self.groups else 0.0}
+        return metrics | ({"groups/zero_variance_share": self.zero_variance / self.groups} if self.groups else {})
 
 
 def build_rows(scored: Sequence[ScoredRollout], baseline: Baseline) -> tuple[list[TrainingRow], GroupCounts]:

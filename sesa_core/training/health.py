@@ -2,7 +2,7 @@
 
 Pure but for the streaks that it counts, which their owner keeps from segment to segment. Invariant: an alarm sounds once, when its
 metric has been beyond its bound for `health.window` steps in a row, and again only after it was within. Edge case: a metric that a
-step does not have (nothing was updated) neither goes on with a streak nor ends it.
+step does not have (nothing was updated, no game counts) neither goes on with a streak nor ends it.
 """
 
 from collections.abc import Mapping

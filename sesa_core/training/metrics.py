@@ -1,4 +1,8 @@
-"""One step's numbers, by name. Pure."""
+"""One step's numbers, by name. Pure.
+
+Invariant: a number is a measurement. Edge case: a mean or a share of nothing (search was down, so no game counts) is none, and the
+step does not have that metric; counts it always has.
+"""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +19,6 @@ _RUN = 4  # tokens that count as a repetition when they stand again
 
 
 def _mean(values: Sequence[float]) -> float | None:
-    """None over nothing: an outage is no valid rate of 0."""
     return fmean(values) if values else None
 
 
@@ -29,19 +32,18 @@ def step_metrics(
 ) -> dict[str, float]:
     """Flat names: `solver/...`, `proposer/...`, `bank/...`, of each phase `seconds/...` and `time_share/...`.
 
-    Shares are in [0, 1], lengths in tokens. A mean or share over nothing is left out.
+    Shares are in [0, 1], lengths in tokens.
     """
-    played = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, decks) | dict(updates)
-    metrics = {name: float(value) for name, value in played.items() if value is not None}
+    metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, decks) | dict(updates)
     sampled = sum(sum(t.response_mask) for t in _trajectories(proposals, solved))
     generation = seconds.get("propose", 0.0) + seconds.get("solve", 0.0)
-    metrics["tokens_per_second"] = sampled / generation if generation else 0.0
+    metrics["tokens_per_second"] = sampled / generation if generation else None
     whole = sum(seconds.values())
     for name, value in seconds.items():
         phase = name.replace(" ", "_")
-        metrics |= {f"seconds/{phase}": value, f"time_share/{phase}": value / whole if whole else 0.0}
+        metrics |= {f"seconds/{phase}": value, f"time_share/{phase}": value / whole if whole else None}
     metrics["seconds/step"] = whole
-    return dict(sorted(metrics.items()))
+    return {name: float(value) for name, value in sorted(metrics.items()) if value is not None}
 
 
 def _trajectories(proposals: Sequence[Proposal], solved: SolverRound) -> list:
@@ -94,7 +96,7 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float | None]:
         "solver/frontier_share": _mean([0 < rate < 1 for rate in rates]),
         "solver/zero_variance_share": _mean([rate in (0.0, 1.0) for rate in rates]),
         "solver/dropped_groups": len(solved.dropped),
-        "solver/dropped_share": _mean([True] * len(solved.dropped) + [False] * len(solved.groups)),
+        "solver/dropped_share": _mean([False] * len(solved.groups) + [True] * len(solved.dropped)),
         **_drops("solver", list(solved.dropped.values())),
         "solver/answers_judged": sum(isinstance(verdict, bool) for verdict in solved.verdicts.values()),
         "solver/answers_judged_right": sum(verdict is True for verdict in solved.verdicts.values()),
@@ -123,10 +125,10 @@ def _arm(trajectory: Trajectory) -> str:
     return "decoy" if trajectory.cards[0].decoy else "relevant"
 
 
-def _bank_metrics(evidence: StepEvidence, decks: Mapping[str, Deck]) -> dict[str, float]:
+def _bank_metrics(evidence: StepEvidence, decks: Mapping[str, Deck]) -> dict[str, float | None]:
     return {
-        "bank/cards_per_question": _mean([len(d.relevant) for d in decks.values()]) or 0.0,
-        "bank/questions_with_cards": _mean([bool(d.relevant) for d in decks.values()]) or 0.0,
+        "bank/cards_per_question": _mean([len(d.relevant) for d in decks.values()]),
+        "bank/questions_with_cards": _mean([bool(d.relevant) for d in decks.values()]),
         "bank/failures": len(evidence.failures),
         "bank/uses": len(evidence.uses),
     }

@@ -38,7 +38,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class StepRecord:
-    """All that one step produced."""
+    """All that one step produced. `metrics` lacks means and shares of what the step had none of."""
 
     step: int
     proposals: tuple[Proposal, ...]
@@ -149,9 +149,8 @@ def update_policies(game: SelfPlay, proposals: Sequence[Proposal], solved: Solve
         rows, counts, own = what_it_learns(scored[role], baselines[role], frozen)
         scores |= own
         metrics |= {f"{role}/{key}": value for key, value in counts.as_metrics().items()}
-        earned = [r.reward for r in scored[role]]
-        metrics[f"{role}/reward"] = fmean(earned) if earned else 0.0
-        metrics[f"{role}/reward_std"] = pstdev(earned) if earned else 0.0
+        if earned := [r.reward for r in scored[role]]:
+            metrics |= {f"{role}/reward": fmean(earned), f"{role}/reward_std": pstdev(earned)}
         if not rows:
             continue
         clock.enter(f"update {role}")

@@ -1,7 +1,7 @@
 """The numbers of one cell: what a complete run measured of itself, and how much it played.
 
-Pure: a report and rows of step metrics in, plain values out. Edge case: a step that was played in two attempts counts once, as
-the later one; the work that an abandoned attempt cost is in no number.
+Pure: a report and rows of step metrics in, plain values out. Edge cases: a step that was played in two attempts counts once, as
+the later one, and the work that an abandoned attempt cost is in no number; a metric that a step does not have is in no mean.
 """
 
 from collections.abc import Mapping, Sequence

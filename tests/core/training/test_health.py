@@ -13,6 +13,9 @@ from sesa_core.report.tables import health_rows
 from sesa_core.training.health import RULES, Health
 from sesa_core.training.metrics import repetition
 from sesa_core.training.segment import ALARMS_FILE, latest_complete_result, run_segment
+from sesa_core.training.selfplay import SelfPlay
+from sesa_core.types import Role
+from tests.core.training.test_outages import FOUR, FailsAt, four, solver
 from tests.core.training.test_step import CONFIG, game
 
 VALID = "proposer/valid_rate"
@@ -88,6 +91,31 @@ def test_every_watched_metric_is_one_that_a_step_has(tmp_path):
     measured = run_segment(game(), tmp_path, 1)
     of_updates = {f"{role}/{name}" for role in ("solver", "proposer") for name in ("entropy", "kl")}  # an engine's; this one is scripted
     assert {m for rule in RULES for m in rule.metrics} - of_updates <= set(measured.metrics)
+
+
+def played_for(steps: int, search: FailsAt, health: HealthSettings) -> SelfPlay:
+    selfplay = FOUR.selfplay.model_copy(update={"steps_per_segment": steps})
+    return replace(four(search), config=FOUR.model_copy(update={"selfplay": selfplay, "health": health}))
+
+
+def alarms_of(played: SelfPlay, run_dir: Path) -> list[tuple[str, int]]:
+    run_segment(played, run_dir, 1)
+    lines = (run_dir / "segments/00001/attempt-1" / ALARMS_FILE).read_text().splitlines()
+    return [(alarm["name"], alarm["step"]) for alarm in map(json.loads, lines)]
+
+
+def test_an_outage_is_no_fault_of_the_policy(tmp_path):
+    """All searches of three steps fail. That samples are dropped is all there is to say, and a run that stops for the policy goes on."""
+    health = HealthSettings(window=3, stop_on=("valid_rate", "finished", "zero_variance", "distinct_questions"))
+    assert alarms_of(played_for(3, FailsAt(*range(1, 100)), health), tmp_path) == [("dropped", 3)]
+
+
+def test_a_step_without_groups_does_not_end_a_streak(tmp_path):
+    """All games are won, in each step but the third: there the proposers' first search fails (the ninth), then that of the games
+    from the pool (the tenth)."""
+    played = played_for(4, FailsAt(9, 10), HealthSettings(window=3))
+    played.engines[Role.SOLVER].script = lambda prompt, seed: solver(prompt, 1)
+    assert [step for name, step in alarms_of(played, tmp_path) if name == "zero_variance"] == [4]
 
 
 def test_repetition_counts_what_the_policy_wrote_twice():

@@ -115,8 +115,12 @@ def test_a_search_outage_gives_no_reward_to_anyone():
     record = play_step(g, 1)
     assert record.round.groups == () and record.evidence.failures == () and record.evidence.uses == ()
     assert record.metrics["proposer/dropped"] == 4 and record.metrics["proposer/dropped_share"] == 1
-    assert "proposer/valid_rate" not in record.metrics and "solver/finished_rate" not in record.metrics, "an outage tells nothing of them"
-    assert all(not e.batches for e in g.engines.values())
+    means = ("valid_rate", "searches", "response_tokens", "distinct_questions", "near_duplicate_share", "repetition", "reward")
+    assert not {f"proposer/{name}" for name in means} & record.metrics.keys(), "nothing counts, so there is nothing to take a mean of"
+    counts = ("problems", "solved", "problems_from_pool", "dropped_groups", *(f"pass_rate_bin_{i}" for i in range(5)))
+    assert [record.metrics[f"solver/{name}"] for name in counts] == [0] * 9
+    means = ("pass_rate", "zero_variance_share", "frontier_share", "finished_rate", "repetition", "dropped_share", "reward")
+    assert not {f"solver/{name}" for name in (*means, "groups/zero_variance_share")} & record.metrics.keys()
 
 
 def test_a_judge_that_verifies_finds_the_same_problems_and_when_it_is_down_nobody_learns():
