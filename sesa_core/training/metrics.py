@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 
 from sesa_core.rollout.proposer import Proposal
-from sesa_core.rollout.solver import Deck, SolverRound
+from sesa_core.rollout.solver import Attempt, SolverRound
 from sesa_core.rollout.validate import Rejection
 from sesa_core.rollout.verify import Undecided
 from sesa_core.types import Ending, StepEvidence, Trajectory
@@ -24,18 +24,20 @@ def _mean(values: Sequence[float]) -> float | None:
 
 def step_metrics(
     proposals: Sequence[Proposal],
+    attempts: Sequence[Attempt],
     solved: SolverRound,
     evidence: StepEvidence,
-    decks: Mapping[str, Deck],
     updates: Mapping[str, float],
     seconds: Mapping[str, float],
 ) -> dict[str, float]:
     """Flat names: `solver/...`, `proposer/...`, `bank/...`, of each phase `seconds/...` and `time_share/...`.
 
-    Shares are in [0, 1], lengths in tokens.
+    `solved` is what came of `attempts`: without the rollouts of dropped groups, which took their time like all others. Shares are
+    in [0, 1], lengths in tokens.
     """
-    metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, decks) | dict(updates)
-    sampled = sum(sum(t.response_mask) for t in _trajectories(proposals, solved))
+    metrics = _proposer_metrics(proposals) | _solver_metrics(solved) | _bank_metrics(evidence, attempts) | dict(updates)
+    played = [*(p.trajectory for p in proposals), *(t for attempt in attempts for t in attempt.trajectories)]
+    sampled = sum(sum(t.response_mask) for t in played)
     generation = seconds.get("propose", 0.0) + seconds.get("solve", 0.0)
     metrics["tokens_per_second"] = sampled / generation if generation else None
     whole = sum(seconds.values())
@@ -44,10 +46,6 @@ def step_metrics(
         metrics |= {f"seconds/{phase}": value, f"time_share/{phase}": value / whole if whole else None}
     metrics["seconds/step"] = whole
     return {name: float(value) for name, value in sorted(metrics.items()) if value is not None}
-
-
-def _trajectories(proposals: Sequence[Proposal], solved: SolverRound) -> list:
-    return [p.trajectory for p in proposals] + [t for g in solved.groups for t in g.trajectories]
 
 
 def repetition(trajectory: Trajectory) -> float:
@@ -125,10 +123,12 @@ def _arm(trajectory: Trajectory) -> str:
     return "decoy" if trajectory.cards[0].decoy else "relevant"
 
 
-def _bank_metrics(evidence: StepEvidence, decks: Mapping[str, Deck]) -> dict[str, float | None]:
+def _bank_metrics(evidence: StepEvidence, attempts: Sequence[Attempt]) -> dict[str, float | None]:
+    """A question's cards are those that any of its rollouts was shown, decoys aside: what was retrieved, as far as there was room."""
+    shown = [len({card.card_id for t in a.trajectories for card in t.cards if not card.decoy}) for a in attempts]
     return {
-        "bank/cards_per_question": _mean([len(d.relevant) for d in decks.values()]),
-        "bank/questions_with_cards": _mean([bool(d.relevant) for d in decks.values()]),
+        "bank/cards_per_question": _mean(shown),
+        "bank/questions_with_cards": _mean([count > 0 for count in shown]),
         "bank/failures": len(evidence.failures),
         "bank/uses": len(evidence.uses),
     }

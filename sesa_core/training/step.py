@@ -91,7 +91,7 @@ def play_step(game: SelfPlay, step: int, announce: Callable[[str], None] = lambd
     clock.enter("")
     remember(game, solved.groups, step)
     evidence = collect(solved.groups, step)
-    metrics = step_metrics(proposals, solved, evidence, decks, updates, clock.seconds)
+    metrics = step_metrics(proposals, attempts, solved, evidence, updates, clock.seconds)
     return StepRecord(step, tuple(proposals), solved, evidence, metrics, scores)
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from sesa_core.bank.snapshot import BankSnapshot
 from sesa_core.cards.lesson import embedding_text
+from sesa_core.cards.render import card_line
 from sesa_core.config.models import RunConfig
 from sesa_core.errors import SearchUnavailable
 from sesa_core.judge.server import running_server
@@ -186,6 +187,17 @@ def test_a_card_is_never_shown_to_the_problem_it_came_from_posed_or_replayed():
             origins.add(group.problem.origin)
     assert origins == {"proposer", "pool"}
     assert seen == set(sources.values()), "each of them is shown to somebody else"
+
+
+def test_cards_that_no_prompt_had_room_for_were_not_shown():
+    """Three cards are found for each question and all are alike long; `card_tokens` are enough for one."""
+    cards = [card("currency", card_id=f"c{i}", source_problem_id=f"p{i}") for i in range(3)]
+    snapshot = BankSnapshot(cards, embedder().embed_cards([embedding_text(c) for c in cards]), embedder(), 1)
+    one = len(TOKENIZER.encode(f"{card_line(cards[0], 1, CONFIG.bank.card_style)}\n", add_special_tokens=False))
+    for tokens, shown in ((10 * one, 3.0), (one, 1.0), (one - 1, 0.0)):
+        bank = CONFIG.bank.model_copy(update={"card_tokens": tokens, "withhold": "none"})
+        metrics = play_step(replace(game(config=CONFIG.model_copy(update={"bank": bank})), snapshot=snapshot), 1).metrics
+        assert metrics["bank/cards_per_question"] == shown and metrics["bank/questions_with_cards"] == (shown > 0)
 
 
 def test_a_segment_leaves_a_verifiable_result(tmp_path):
