@@ -122,6 +122,7 @@ def test_a_search_outage_gives_no_reward_to_anyone():
     assert [record.metrics[f"solver/{name}"] for name in counts] == [0] * 9
     means = ("pass_rate", "zero_variance_share", "frontier_share", "finished_rate", "repetition", "dropped_share", "reward")
     assert not {f"solver/{name}" for name in (*means, "groups/zero_variance_share")} & record.metrics.keys()
+    assert all(not e.batches for e in g.engines.values())
 
 
 def test_a_judge_that_verifies_finds_the_same_problems_and_when_it_is_down_nobody_learns():
