@@ -92,18 +92,19 @@ def build_transcript(config: RunConfig) -> "Transcript":
 
 
 def build_verifier(config: RunConfig, world: "TrainingWorld", solver_table: "Table", judge: "Judge | None") -> "Verifier":
+    """Raises ConfigError where the judge must not be asked about answers, as `build_answer_judge` does."""
     from dataclasses import replace
 
     from sesa_core.rollout.verify import JudgeVerifier, PolicyVerifier, WorldVerifier
 
     if config.validation.verifier == "world":
         return WorldVerifier(resolver(config, world))
+    answer_judge = build_answer_judge(config, world, judge)
     if config.validation.verifier == "judge":
         calls = (config.judge.concurrency, config.distill.give_up_after)
-        return JudgeVerifier(judge, config.validation.noise_passages, *calls, config.validation.closed_book)
-    return PolicyVerifier(
-        replace(solver_table, greedy=True, max_searches=0), config.validation.noise_passages, config.validation.closed_book
-    )
+        return JudgeVerifier(judge, config.validation.noise_passages, *calls, config.validation.closed_book, answer_judge)
+    table = replace(solver_table, greedy=True, max_searches=0)
+    return PolicyVerifier(table, config.validation.noise_passages, config.validation.closed_book, answer_judge)
 
 
 def build_answer_judge(config: RunConfig, world: "TrainingWorld", judge: "Judge | None") -> "AnswerJudge | None":

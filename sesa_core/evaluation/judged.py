@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from sesa_core.evaluation.metrics import mean, mean_if_any, wilson_interval
-from sesa_core.rollout.answers import Claim, Verdicts
-from sesa_core.rollout.verify import Undecided
+from sesa_core.rollout.answers import Claim, Undecided, Verdicts
 
 Outcome = float | Undecided | None  # None: the game was dropped
 

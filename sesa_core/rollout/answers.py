@@ -8,6 +8,7 @@ in a row without an answer is asked nothing more in the same batch, so that one 
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
@@ -16,9 +17,15 @@ from sesa_core.judge.base import Judge
 from sesa_core.judge.compose import MAX_VALUE_CHARS
 from sesa_core.judge.patience import Patience
 from sesa_core.rewards.solver import counted_answer
-from sesa_core.rollout.verify import Undecided
 from sesa_core.text.normalize import matches
 from sesa_core.types import Trajectory
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Nobody could tell: what hinges on it is dropped, neither right nor wrong, neither valid nor rejected."""
+
+    cause: str
 
 
 class Claim(NamedTuple):
@@ -32,12 +39,19 @@ class Claim(NamedTuple):
 Verdicts = Mapping[Claim, bool | Undecided]
 
 
+def compare(answer: str | None, question: str, reference_answers: tuple[str, ...]) -> bool | Claim:
+    """Whether an answer is right, where that is known without the judge; else what the judge is to be asked."""
+    if answer is None or not answer.strip():
+        return False
+    if matches(answer, reference_answers):
+        return True
+    return False if len(answer) > MAX_VALUE_CHARS else Claim(question, reference_answers, answer)
+
+
 def open_claim(trajectory: Trajectory, question: str, reference_answers: tuple[str, ...], max_answer_tags: int = 1) -> Claim | None:
     """What the judge must be asked before this rollout can be rewarded; None where its reward is known. Not for a dropped one."""
-    answer = counted_answer(trajectory, max_answer_tags)
-    if answer is None or not answer.strip() or len(answer) > MAX_VALUE_CHARS or matches(answer, reference_answers):
-        return None
-    return Claim(question, reference_answers, answer)
+    compared = compare(counted_answer(trajectory, max_answer_tags), question, reference_answers)
+    return compared if isinstance(compared, Claim) else None
 
 
 class AnswerJudge:

@@ -11,9 +11,10 @@ import numpy as np
 
 from sesa_core.config.models import ValidationSettings
 from sesa_core.errors import ServiceError
+from sesa_core.rollout.answers import Undecided
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection, check_question
-from sesa_core.rollout.verify import Candidate, Undecided, Verifier
+from sesa_core.rollout.verify import Candidate, Verifier
 from sesa_core.types import Ending, Problem, Role, Target, Trajectory
 
 

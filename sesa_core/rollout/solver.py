@@ -12,10 +12,9 @@ from sesa_core.cards.render import Ranked, Style, render_cards
 from sesa_core.config.models import BankSettings
 from sesa_core.rewards import solver_reward
 from sesa_core.rng import stream
-from sesa_core.rollout.answers import Claim, Verdicts, open_claim
+from sesa_core.rollout.answers import Claim, Undecided, Verdicts, open_claim
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.transcript import Transcript
-from sesa_core.rollout.verify import Undecided
 from sesa_core.types import Ending, Group, Problem, Role, ShownCard, Trajectory
 
 

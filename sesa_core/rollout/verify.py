@@ -5,13 +5,15 @@ question about another split than its target's, even where the value happens to 
 is the papers' way: an answerer without search, greedy and without cards, gets the evidence among noise passages and must
 reach the target; if it does so without any evidence, the question is too easy. `JudgeVerifier` lets the judge be that answerer.
 
+The last two compare like the rewards do: where the judge decides about answers that equal no reference, it decides about these too.
+
 Invariant: whoever cannot tell rejects nothing. Edge cases: a judge that answers some questions and not others leaves the others
 `Undecided`, and so does an answerer that has no room for the evidence or does not see all of it.
 """
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
@@ -19,9 +21,10 @@ from typing import Protocol
 import numpy as np
 
 from sesa_core.errors import JudgeUnavailable, ServiceError
-from sesa_core.judge.base import EvidenceAnswer, Judge, ReplyState
+from sesa_core.judge.base import Judge, ReplyState
 from sesa_core.judge.compose import is_shown_whole
 from sesa_core.judge.patience import Patience
+from sesa_core.rollout.answers import AnswerJudge, Claim, Undecided, compare
 from sesa_core.rollout.loop import Seat, Table, play
 from sesa_core.rollout.validate import Rejection, names_target
 from sesa_core.text.normalize import contains, matches
@@ -36,16 +39,6 @@ class Candidate:
     target: Target
     trajectory: Trajectory
     others: Sequence[Trajectory] = ()
-
-
-@dataclass(frozen=True)
-class Undecided:
-    """Nobody could tell of this one question: its sample is dropped, neither valid nor rejected."""
-
-    cause: str
-
-
-Ask = Callable[[str, Sequence[Passage]], Awaitable[EvidenceAnswer | Undecided]]
 
 
 class Verifier(Protocol):
@@ -95,17 +88,24 @@ class WorldVerifier:
 
 
 class PolicyVerifier:
-    def __init__(self, table: Table, noise_passages: int, closed_book: bool = True) -> None:
-        """`table`: greedy, without searches (`max_searches=0`). `closed_book`: also ask without evidence, to reject what is too easy."""
-        self.table, self.noise_passages, self.closed_book = table, noise_passages, closed_book
+    def __init__(self, table: Table, noise_passages: int, closed_book: bool = True, answer_judge: AnswerJudge | None = None) -> None:
+        """`table`: greedy, without searches (`max_searches=0`). `closed_book`: also ask without evidence, to reject what is too easy.
+
+        `answer_judge` decides about answers that equal no reference; None: they are wrong.
+        """
+        self.table, self.noise_passages, self.closed_book, self.answer_judge = table, noise_passages, closed_book, answer_judge
 
     def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | Undecided | None]:
+        """Not to be called from inside an event loop."""
         seats = [self._open_seat(c, i, rng) for i, c in enumerate(candidates)]
         if self.closed_book:
             seats += [self._seat(c, (), i, "closed") for i, c in enumerate(candidates)]
         played = play(seats, self.table, ("verify", step))
+        with_evidence = played[: len(candidates)]
         without = [_said(t) for t in played[len(candidates) :]] or [None] * len(candidates)
-        return [self._verdict(c, *said) for c, *said in zip(candidates, played[: len(candidates)], without, strict=True)]
+        reached = _reached(candidates, [_said(t) for t in with_evidence], self.answer_judge)
+        outcomes = [_of_the_answerer(t, r) for t, r in zip(with_evidence, reached, strict=True)]
+        return _not_too_easy(candidates, outcomes, without, self.answer_judge)
 
     def _open_seat(self, candidate: Candidate, index: int, rng: np.random.Generator) -> Seat:
         """With all of the evidence, and with as much of the noise as leaves room for an answer."""
@@ -123,63 +123,91 @@ class PolicyVerifier:
         messages = tuple(self.table.transcript.verify_messages(candidate.question, passages))
         return Seat(Role.SOLVER, f"{kind}/{candidate.target.target_id}", index, messages)
 
-    @staticmethod
-    def _verdict(candidate: Candidate, with_evidence: Trajectory, without: str | None) -> Rejection | Undecided | None:
-        if with_evidence.ending is Ending.TRUNCATED:
-            return Undecided("the evidence and an answer to it find no room in rollout.max_context")
-        if not _reached(candidate, _said(with_evidence)):
-            return Rejection.WRONG_ANSWER
-        return Rejection.TOO_EASY if _reached(candidate, without) else None
-
 
 class JudgeVerifier:
     """The judge answers from the evidence among noise passages; what it answers rightly, it is asked again without any passage."""
 
-    def __init__(self, judge: Judge | None, noise_passages: int, concurrency: int, give_up_after: int, closed_book: bool = True) -> None:
-        """At most `concurrency` calls are in flight; after `give_up_after` in a row without an answer, a batch asks no more.
+    def __init__(
+        self,
+        judge: Judge | None,
+        noise_passages: int,
+        concurrency: int,
+        give_up_after: int,
+        closed_book: bool = True,
+        answer_judge: AnswerJudge | None = None,
+    ) -> None:
+        """At most `concurrency` calls are in flight; after `give_up_after` in a row without an answer, no more are made of their kind.
 
-        `judge` is None for a run that was opened for reading only: it can tell of none.
+        `judge` is None for a run that was opened for reading only: it can tell of none. `answer_judge` as for `PolicyVerifier`.
         """
-        self.judge, self.noise_passages, self.closed_book = judge, noise_passages, closed_book
+        self.judge, self.noise_passages, self.closed_book, self.answer_judge = judge, noise_passages, closed_book, answer_judge
         self.concurrency, self.give_up_after = concurrency, give_up_after
 
     def verify(self, candidates: Sequence[Candidate], step: int, rng: np.random.Generator) -> list[Rejection | Undecided | None]:
         """Not to be called from inside an event loop. A call is not repeated: one that brings nothing leaves its question undecided."""
         if self.judge is None:
             raise JudgeUnavailable("the run was opened without a judge, which its questions are to be verified by")
-        shown = [with_noise(c, self.noise_passages, rng) for c in candidates]
-        return asyncio.run(self._check_all(candidates, shown, self.judge))
+        said = asyncio.run(self._ask_all(self.judge, [(c.question, with_noise(c, self.noise_passages, rng)) for c in candidates]))
+        reached = _reached(candidates, said, self.answer_judge)
+        outcomes = [_of_the_judge(c, s, r) for c, s, r in zip(candidates, said, reached, strict=True)]
+        right = [c for c, outcome in zip(candidates, outcomes, strict=True) if outcome is None and self.closed_book]
+        again = iter(asyncio.run(self._ask_all(self.judge, [(c.question, ()) for c in right])) if right else ())
+        without = [next(again) if outcome is None and self.closed_book else None for outcome in outcomes]
+        return _not_too_easy(candidates, outcomes, without, self.answer_judge)
 
-    async def _check_all(
-        self, candidates: Sequence[Candidate], shown: Sequence[Sequence[Passage]], judge: Judge
-    ) -> list[Rejection | Undecided | None]:
+    async def _ask_all(self, judge: Judge, asked: Sequence[tuple[str, Sequence[Passage]]]) -> list[str | Undecided | None]:
+        """For each question the answer, or None: the judge's word that the passages support none."""
         patience = Patience(self.concurrency, self.give_up_after)
 
-        async def ask(question: str, passages: Sequence[Passage]) -> EvidenceAnswer | Undecided:
-            """An answer, or the judge's word that the passages support none."""
+        async def ask(question: str, passages: Sequence[Passage]) -> str | Undecided | None:
             try:
                 given = await patience.ask(partial(judge.answer, question, passages))
             except ServiceError as failure:
                 return Undecided(str(failure))
             said = given.state in (ReplyState.OK, ReplyState.REFUSED)
-            return given if said else Undecided(f"the judge's reply is {given.state}: {given.reason}")
+            return given.answer if said else Undecided(f"the judge's reply is {given.state}: {given.reason}")
 
-        return await asyncio.gather(*(self._check(c, passages, ask) for c, passages in zip(candidates, shown, strict=True)))
+        return await asyncio.gather(*(ask(question, passages) for question, passages in asked))
 
-    async def _check(self, candidate: Candidate, passages: Sequence[Passage], ask: Ask) -> Rejection | Undecided | None:
-        with_evidence = await ask(candidate.question, passages)
-        if isinstance(with_evidence, Undecided):
-            return with_evidence
-        if not _reached(candidate, with_evidence.answer):
-            if not is_shown_whole(candidate.question, candidate.trajectory.evidence):
-                return Undecided("the evidence is longer than what the judge is shown of it")
-            return Rejection.UNSUPPORTED if with_evidence.answer is None else Rejection.WRONG_ANSWER
-        if not self.closed_book:
-            return None
-        without = await ask(candidate.question, ())
-        if isinstance(without, Undecided):
-            return without
-        return Rejection.TOO_EASY if _reached(candidate, without.answer) else None
+
+def _of_the_answerer(reply: Trajectory, reached: bool | Undecided) -> Rejection | Undecided | None:
+    if reply.ending is Ending.TRUNCATED:
+        return Undecided("the evidence and an answer to it find no room in rollout.max_context")
+    return None if reached is True else reached or Rejection.WRONG_ANSWER
+
+
+def _of_the_judge(candidate: Candidate, said: str | Undecided | None, reached: bool | Undecided) -> Rejection | Undecided | None:
+    if reached is True:
+        return None
+    if isinstance(reached, Undecided):
+        return reached
+    if not is_shown_whole(candidate.question, candidate.trajectory.evidence):
+        return Undecided("the evidence is longer than what the judge is shown of it")
+    return Rejection.UNSUPPORTED if said is None else Rejection.WRONG_ANSWER
+
+
+def _not_too_easy(
+    candidates: Sequence[Candidate],
+    outcomes: Sequence[Rejection | Undecided | None],
+    without: Sequence[str | Undecided | None],
+    answer_judge: AnswerJudge | None,
+) -> list[Rejection | Undecided | None]:
+    """The outcomes, and of those that are valid so far: not if the answer given without evidence reaches the target too."""
+    asked = [said if outcome is None else None for said, outcome in zip(without, outcomes, strict=True)]
+    reached = _reached(candidates, asked, answer_judge)
+    return [(Rejection.TOO_EASY if r is True else r or None) if o is None else o for o, r in zip(outcomes, reached, strict=True)]
+
+
+def _reached(
+    candidates: Sequence[Candidate], answers: Sequence[str | Undecided | None], answer_judge: AnswerJudge | None
+) -> list[bool | Undecided]:
+    """Whether each answer is its candidate's target, as rewards tell it: equal to a reference, else what the judge says of it."""
+    compared = [
+        said if isinstance(said, Undecided) else compare(said, c.question, (c.target.answer, *c.target.aliases))
+        for c, said in zip(candidates, answers, strict=True)
+    ]
+    verdicts = answer_judge.verdicts(x for x in compared if isinstance(x, Claim)) if answer_judge else {}
+    return [verdicts.get(x, False) if isinstance(x, Claim) else x for x in compared]
 
 
 def with_noise(candidate: Candidate, count: int, rng: np.random.Generator) -> tuple[Passage, ...]:
@@ -199,7 +227,3 @@ def _said(reply: Trajectory) -> str | None:
         return reply.final
     text = reply.turns[-1].text
     return text if reply.turns[-1].kind is TurnKind.MALFORMED and "<" not in text else None
-
-
-def _reached(candidate: Candidate, answer: str | None) -> bool:
-    return answer is not None and matches(answer, (candidate.target.answer, *candidate.target.aliases))

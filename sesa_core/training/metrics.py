@@ -8,10 +8,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from sesa_core.rollout.answers import Undecided
 from sesa_core.rollout.proposer import Proposal
 from sesa_core.rollout.solver import Attempt, SolverRound
 from sesa_core.rollout.validate import Rejection
-from sesa_core.rollout.verify import Undecided
 from sesa_core.types import Ending, StepEvidence, Trajectory
 
 DROP_CAUSES = ("search", "verification", "judge")  # what stands before the colon of a cause

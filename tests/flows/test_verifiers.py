@@ -35,3 +35,16 @@ def test_a_run_that_only_reads_is_built_without_a_judge():
         verifier.verify([candidate()], 1, stream(0))
     solver = load_config(overrides=["validation.verifier=solver"])
     assert isinstance(build_verifier(solver, build_world(solver), table(one_search), None), PolicyVerifier)
+
+
+@pytest.mark.parametrize("name", ["solver", "judge"])
+@pytest.mark.parametrize("check", ["exact", "judge"])
+def test_who_verifies_compares_answers_as_rewards_do(name, check, tmp_path):
+    (tmp_path / "corpus.jsonl").write_text('{"id": "1", "contents": "\\"Chad\\"\\nIts currency is the franc."}\n')
+    (tmp_path / "targets.jsonl").write_text('{"answer": "franc", "aliases": [], "hops": 1, "relation": "currency"}\n')
+    (tmp_path / "questions.jsonl").write_text('{"question": "What does Chad pay in?", "golden_answers": ["franc"]}\n')
+    settings = (f"validation.verifier={name}", f"rollout.answer_check={check}", "world.kind=files", f"world.path={tmp_path}")
+    config = load_config(overrides=[*settings, "evaluation.questions=1"])
+    with open_judge(config) as judge:
+        verifier = build_verifier(config, build_world(config), table(one_search), judge)
+        assert (verifier.answer_judge is None) == (check == "exact")

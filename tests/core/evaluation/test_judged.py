@@ -13,8 +13,7 @@ from sesa_core.evaluation.metrics import wilson_interval
 from sesa_core.evaluation.runner import EvaluationReport, evaluate
 from sesa_core.judge.server import create_app, running_server
 from sesa_core.report.summary import evaluation_table, undecided_notes
-from sesa_core.rollout.answers import AnswerJudge, Claim
-from sesa_core.rollout.verify import Undecided
+from sesa_core.rollout.answers import AnswerJudge, Claim, Undecided
 from tests.core.evaluation.test_runner import QUESTIONS, SNAPSHOT
 from tests.core.rollout.test_loop import table
 from tests.judge_support import Watched, judge_at, serving

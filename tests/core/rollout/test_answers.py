@@ -7,9 +7,8 @@ import pytest
 from fastapi import FastAPI, Request
 
 from sesa_core.judge.server import create_app, running_server
-from sesa_core.rollout.answers import AnswerJudge, Claim, open_claim
+from sesa_core.rollout.answers import AnswerJudge, Claim, Undecided, open_claim
 from sesa_core.rollout.solver import Attempt, open_claims, reward_groups
-from sesa_core.rollout.verify import Undecided
 from sesa_core.types import Ending, Problem, Role, Target, Trajectory, Turn, TurnKind
 from tests.judge_support import Watched, completion, judge_at, serving
 

@@ -10,9 +10,10 @@ from sesa_core.config.models import ValidationSettings
 from sesa_core.errors import JudgeUnavailable, SearchUnavailable
 from sesa_core.judge.server import running_server
 from sesa_core.rng import stream
+from sesa_core.rollout.answers import AnswerJudge, Undecided
 from sesa_core.rollout.proposer import propose, validate
 from sesa_core.rollout.validate import Rejection
-from sesa_core.rollout.verify import Candidate, JudgeVerifier, PolicyVerifier, Undecided, WorldVerifier, with_noise
+from sesa_core.rollout.verify import Candidate, JudgeVerifier, PolicyVerifier, WorldVerifier, with_noise
 from sesa_core.types import Ending, Passage, Role, Target, Trajectory, Turn, TurnKind
 from sesa_core.world.load import load_world
 from sesa_core.world.questions import resolve
@@ -120,6 +121,32 @@ def test_as_much_noise_is_shown_as_leaves_room_for_an_answer():
         verifier.table = replace(verifier.table, settings=game.settings.model_copy(update={"max_context": tokens}))
         assert verifier.verify([replace(candidate(), others=[noise.trajectory])], 1, stream(0)) == [None]
         assert prompts[-1].count("gold") == fit
+
+
+@pytest.mark.parametrize(
+    ("replies", "by_match", "by_judge"),
+    [
+        (("the franc of Chad", "dinar"), Rejection.WRONG_ANSWER, None),
+        (("franc", "the franc of Chad"), None, Rejection.TOO_EASY),
+        (("the dinar of Chad", "franc"), Rejection.WRONG_ANSWER, Rejection.WRONG_ANSWER),
+    ],
+)
+def test_an_answer_in_other_words_reaches_the_target_where_the_judge_decides_about_answers(replies, by_match, by_judge):
+    assert answerer(*replies).verify([candidate()], 1, stream(0)) == [by_match]
+    with running_server() as url:
+        judged = answerer(*replies, answer_judge=AnswerJudge(judge_at(url), 8, 10))
+        assert judged.verify([candidate()], 1, stream(0)) == [by_judge]
+
+
+def test_an_answer_that_nobody_judged_decides_nothing():
+    """Neither the one that the evidence led to nor, after that was right, the one without evidence."""
+    for faults, replies in (("error*", ("the franc of Chad", "dinar")), ("ok,error*", ("the franc of Chad", "the franc of Mali"))):
+        with running_server(faults=faults) as url:
+            judged = answerer(*replies, answer_judge=AnswerJudge(judge_at(url), 8, 10))
+            (undecided,) = judged.verify([candidate()], 1, stream(0))
+            assert isinstance(undecided, Undecided) and undecided.cause
+            needs_no_call = answerer("franc", "", answer_judge=judged.answer_judge)
+            assert needs_no_call.verify([candidate()], 1, stream(0)) == [None]
 
 
 def test_without_the_closed_book_nobody_is_asked_what_it_knows_by_heart():
@@ -245,6 +272,15 @@ def test_what_the_judge_answers_without_evidence_is_too_easy():
         assert by_judge(url, candidate()) == [Rejection.TOO_EASY]
         assert by_judge(url, candidate(), closed_book=False) == [None]
     assert judge.shown == [["Chad economy"], [], ["Chad economy"]]
+
+
+def test_the_judge_that_answers_is_compared_by_the_judge_too_where_it_decides_about_answers():
+    judge = Asked(lambda question, titles: "ANSWER: the franc of Chad" if titles else "ANSWER: the dinar of Chad")
+    with serving(judge.app) as url, running_server() as decides:
+        for answer_judge, outcome in ((None, Rejection.WRONG_ANSWER), (AnswerJudge(judge_at(decides), 8, 10), None)):
+            verifier = JudgeVerifier(judge_at(url), 4, 8, 10, answer_judge=answer_judge)
+            assert verifier.verify([candidate()], 1, stream(0)) == [outcome]
+    assert judge.shown == [["Chad economy"], ["Chad economy"], []], "only a right answer is asked for again"
 
 
 def test_the_evidence_stands_among_noise_and_only_right_answers_are_asked_twice():
