@@ -90,7 +90,7 @@ def evaluate(
         for arm, trajectories in _play_arms(questions, cards, samples, style, mode_table, mode).items():
             played.setdefault(arm, []).append(trajectories)
     marks = {arm: _marks(questions, own, settings.samples, config.rollout.max_answer_tags) for arm, own in played.items()}
-    arms = {arm: _arm_result(arm, questions, cards[arm], marks[arm]) for arm in settings.arms}
+    arms = {arm: _arm_result(arm, questions, played[arm][0], marks[arm]) for arm in settings.arms}
     if answer_judge is not None:
         announce("judge")
         verdicts = answer_judge.verdicts(m.claim for own in marks.values() for m in own if m.claim is not None)
@@ -144,7 +144,7 @@ def _mark(trajectory: Trajectory, question: EvaluationQuestion, max_answer_tags:
     return Mark(float(exact), open_claim(trajectory, question.question, question.reference_answers, max_answer_tags))
 
 
-def _arm_result(arm: str, questions: Sequence[EvaluationQuestion], cards: Sequence[tuple[Ranked, ...]], marks: Marks) -> ArmResult:
+def _arm_result(arm: str, questions: Sequence[EvaluationQuestion], greedy: Sequence[Trajectory], marks: Marks) -> ArmResult:
     outcomes = [mark.exact for mark in marks.greedy]
     per_question = [mean_if_any([mark.exact for mark in own]) for own in marks.sampled]
     counted = [o for o in outcomes if o is not None]
@@ -155,7 +155,7 @@ def _arm_result(arm: str, questions: Sequence[EvaluationQuestion], cards: Sequen
         sampled=mean(per_question) if any(marks.sampled) else None,
         by_hops=_grouped(outcomes, [str(q.hops or "") for q in questions]),
         by_kind=_grouped(outcomes, [q.kind for q in questions]),
-        cards_per_question=sum(map(len, cards)) / max(1, len(cards)),
+        cards_per_question=sum(len(t.cards) for t in greedy) / max(1, len(greedy)),
         dropped=sum(mark.exact is None for mark in marks),
         outcomes=tuple(outcomes),
         sampled_outcomes=tuple(per_question),

@@ -2,6 +2,9 @@
 
 Owns the trajectory. Invariants: `response_mask` is 1 on sampled tokens only; a sequence's tokens depend on its own seat
 (seed, role, step, group, sample, turn), never on batch mates; a search that fails drops its games and scores none.
+
+Edge case: a game that outgrows `rollout.max_context` ends there, its question and all turns so far kept. Old turns are not cut to
+make room for new ones: a game is trained on as one row, so each token must have been sampled after the very tokens that precede it.
 """
 
 from collections.abc import Callable, Sequence

@@ -33,10 +33,12 @@ class RecordingEngine(ScriptedEngine):
         return super().rollout(requests)
 
 
-def measure(script, snapshot=None, samples=0, arms=("off", "on", "placebo"), **parts) -> tuple[EvaluationReport, RecordingEngine]:
-    config = RunConfig(
-        evaluation=EvaluationSettings(arms=arms, samples=samples, split="test"), bank=BankSettings(top_k=1, card_style="compact")
-    )
+ARMS = ("off", "on", "placebo")
+
+
+def measure(script, snapshot=None, samples=0, arms=ARMS, card_tokens=600, **parts) -> tuple[EvaluationReport, RecordingEngine]:
+    bank = BankSettings(top_k=1, card_style="compact", card_tokens=card_tokens)
+    config = RunConfig(evaluation=EvaluationSettings(arms=arms, samples=samples, split="test"), bank=bank)
     seated = table(script, **parts)
     engine = RecordingEngine(seated.engine.tokenizer, script)
     engine.policy_version = 7
@@ -98,6 +100,11 @@ def test_only_the_arm_that_tells_profits_from_a_solver_that_reads():
     assert report.arms["on"].cards_per_question == report.arms["placebo"].cards_per_question > 0
     assert report.arms["off"].cards_per_question == 0
     assert report.bank_version == 3
+
+
+def test_a_card_that_no_prompt_has_room_for_was_not_shown():
+    report, _ = measure(knows_two, SNAPSHOT, card_tokens=16)
+    assert {name: arm.cards_per_question for name, arm in report.arms.items()} == {"off": 0, "on": 0, "placebo": 0}
 
 
 def test_a_dropped_rollout_leaves_every_denominator_and_is_counted():
