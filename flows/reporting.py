@@ -60,7 +60,13 @@ def _answers(config: RunConfig, work: Work, steps: int) -> int:
     """At most so many are checked: those of all solver rollouts, and those of the evaluations that are due."""
     plan, measure = config.selfplay, config.evaluation
     measured = work.stages.get(GREEDY, 0) * measure.questions * len(measure.arms) * (1 + measure.samples)
-    return steps * plan.problems * plan.solver_group + measured
+    return steps * _most_problems(config) * plan.solver_group + measured
+
+
+def _most_problems(config: RunConfig) -> int:
+    """Of one step: every question that it poses, if all are valid."""
+    plan = config.selfplay
+    return max(plan.problems, plan.targets * plan.proposals_per_target)
 
 
 def evaluation_work(config: RunConfig) -> Work:
@@ -71,7 +77,7 @@ def evaluation_work(config: RunConfig) -> Work:
 def guesses(config: RunConfig) -> dict[str, float]:
     """Seconds for one step and for one stage of each kind, before any was seen."""
     plan, measure = config.selfplay, config.evaluation
-    rollouts = plan.targets * plan.proposals_per_target + plan.problems * plan.solver_group
+    rollouts = plan.targets * plan.proposals_per_target + _most_problems(config) * plan.solver_group
     questions = measure.questions * len(measure.arms)
     return {
         STEP: rollouts * TRAINED_ROLLOUT_S,

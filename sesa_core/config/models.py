@@ -156,7 +156,9 @@ class SelfPlaySettings(Section):
     proposals_per_target: int = Field(
         4, ge=1, description="the proposer's group size; 1 needs grpo.proposer_baseline running, or freeze_proposer"
     )
-    problems: int = Field(16, ge=1, description="at most this many problems are played per step")
+    problems: int = Field(
+        32, ge=1, description="every valid question is played; where a step has fewer than this, problems of earlier steps beside them"
+    )
     solver_group: int = Field(8, ge=2, description="rollouts per problem")
     update_order: tuple[Literal["solver", "proposer"], ...] = Field(
         ("solver", "proposer"), description="who learns first in a step; each role once"

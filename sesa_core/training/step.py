@@ -96,12 +96,13 @@ def play_step(game: SelfPlay, step: int, announce: Callable[[str], None] = lambd
 
 
 def choose_problems(game: SelfPlay, proposals: Sequence[Proposal], step: int) -> list[Problem]:
-    """This step's valid problems, each question once; too many are cut by a draw, empty slots are filled from the pool."""
-    slots, rng = game.config.selfplay.problems, stream(game.config.seed, "problems", step)
+    """Every valid problem of this step, each question once; where they are fewer than `selfplay.problems`, some of the pool beside them.
+
+    None is left out: invalid questions of a target earn their reward, so valid ones without one would count for too little.
+    """
     valid = list({p.problem.problem_id: p.problem for p in proposals if p.problem is not None}.values())
-    if len(valid) > slots:
-        valid = [valid[i] for i in sorted(rng.permutation(len(valid))[:slots])]
-    pooled = game.state.pool.draw(slots - len(valid), [p.question for p in valid], rng)
+    missing, rng = game.config.selfplay.problems - len(valid), stream(game.config.seed, "problems", step)
+    pooled = game.state.pool.draw(missing, [p.question for p in valid], rng)
     return valid + [replace(p, origin="pool", step=step) for p in pooled]
 
 

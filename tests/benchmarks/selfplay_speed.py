@@ -13,7 +13,7 @@ from statistics import median
 
 from sesa_core.config.environment import quiet_libraries
 
-SIZE = ["selfplay.targets=8", "selfplay.proposals_per_target=4", "selfplay.problems=16", "selfplay.solver_group=8"]
+SIZE = ["selfplay.targets=8", "selfplay.proposals_per_target=4", "selfplay.problems=32", "selfplay.solver_group=4"]
 TOKENS = 64  # of a sequence, long enough that prompts hardly count
 
 

@@ -13,8 +13,8 @@ from sesa_core.evaluation.ablation.document import percent, table
 from sesa_core.training.run_folder import RunFolder
 from tests.experiments.runs import command_line, complete_run, made_folder, options, publish, sesa, steps_of
 
-# A step of 32 proposals and at most 16 problems x 8 rollouts: half the quickstart's, so that twice the steps cost no more.
-STEP = ["selfplay.targets=8", "selfplay.proposals_per_target=4", "selfplay.problems=16", "selfplay.solver_group=8"]
+# A step of 16 proposals and 16 problems x 8 rollouts: half the quickstart's, so that twice the steps cost no more.
+STEP = ["selfplay.targets=4", "selfplay.proposals_per_target=4", "selfplay.problems=16", "selfplay.solver_group=8"]
 CELL = [*STEP, "evaluation.questions=300", "evaluation.samples=1"]
 LONG = [*STEP, "selfplay.segments=30", "evaluation.questions=200", "evaluation.samples=1", "evaluation.every_segments=3"]
 CURVES = {  # a column of the document -> the metric of a step, its form

@@ -21,7 +21,8 @@ from sesa_core.training.run_folder import RunFolder
 PATIENCE_S = 600.0  # nothing here takes a minute on an idle machine; a starved one must not make a test lie
 
 STEP = [
-    "selfplay.targets=3",
+    "selfplay.targets=2",
+    "selfplay.proposals_per_target=3",
     "selfplay.problems=4",
     "selfplay.solver_group=4",
     "evaluation.questions=6",

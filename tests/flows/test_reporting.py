@@ -54,7 +54,7 @@ def test_guesses_grow_with_what_there_is_to_play(tmp_path):
     run = create_run(config(tmp_path, "evaluation.questions=200", "evaluation.samples=2", "evaluation.arms=[off]"))
     guesses = expected_work(run.config(), run).guesses
     assert guesses["evaluate sampled"] == pytest.approx(2 * guesses["evaluate greedy"])
-    assert guesses["step"] == pytest.approx((12 * 4 + 32 * 8) * 0.03)
+    assert guesses["step"] == pytest.approx((8 * 4 + 32 * 8) * 0.03)
     alone = evaluation_work(config(tmp_path, "evaluation.samples=0"))
     assert (alone.steps, alone.stages) == (0, {"evaluate greedy": 1, "evaluate sampled": 0})
 
@@ -110,9 +110,9 @@ def test_the_calls_about_questions_are_told_too(tmp_path):
 
 
 def test_the_calls_about_answers_are_told_too(tmp_path):
-    """Twenty steps of 4 x 5 answers, and two evaluations of 10 questions in two arms, each with a greedy answer and 3 samples."""
+    """Twenty steps of 2 x 2 x 5 answers, and two evaluations of 10 questions in two arms, each with a greedy answer and 3 samples."""
     outside = ("judge.base_url=https://host/v1", "judge.model=m", "distill.enabled=false", "rollout.answer_check=judge")
-    played = ("selfplay.problems=4", "selfplay.solver_group=5")
+    played = ("selfplay.targets=2", "selfplay.proposals_per_target=2", "selfplay.problems=3", "selfplay.solver_group=5")
     measured = ("evaluation.questions=10", "evaluation.arms=[off,on]", "evaluation.samples=3")
     work = Work(40, 20, {"evaluate greedy": 2})
     assert f"at most {20 * 4 * 5 + 2 * 10 * 2 * 4} calls" in most_that_judging_uses(config(tmp_path, *outside, *played, *measured), work)

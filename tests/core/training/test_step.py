@@ -9,16 +9,17 @@ from sesa_core.config.models import RunConfig
 from sesa_core.errors import SearchUnavailable
 from sesa_core.judge.server import running_server
 from sesa_core.rollout.pool import ProblemPool
-from sesa_core.rollout.proposer import problem_id
+from sesa_core.rollout.proposer import Proposal, problem_id
 from sesa_core.rollout.targets import TargetSampler
 from sesa_core.rollout.transcript import Transcript
 from sesa_core.rollout.verify import JudgeVerifier, WorldVerifier
 from sesa_core.training.segment import StopRequested, latest_complete_result, load_segment_result, run_segment
 from sesa_core.training.selfplay import SelfPlay, SelfPlayState
-from sesa_core.training.step import StepRecord, play_step, score_solver
-from sesa_core.types import Group, Passage, Role, ShownCard, Target
+from sesa_core.training.step import StepRecord, choose_problems, play_step, score_solver
+from sesa_core.types import Group, Passage, Problem, Role, ShownCard, Target
 from tests.bank_support import card, embedder
 from tests.judge_support import judge_at
+from tests.rollouts_support import rollout, search
 from tests.support import ListedSearch, ScriptedEngine, small_tokenizer
 
 COUNTRIES = ["Chad", "Mali", "Togo", "Peru"]
@@ -99,6 +100,24 @@ def test_a_step_trains_both_roles_on_the_rewards_it_counts():
         rows = [r for r in trained[0] if r.group_id == grp.problem.problem_id]
         assert sum(r.advantage for r in rows) == pytest.approx(0, abs=1e-5)
         assert [r.advantage > 0 for r in rows] == [reward > 0 for reward in grp.rewards]
+
+
+def posed(*countries: str) -> list[Proposal]:
+    problems = [Problem(c, f"What is the currency of {c}?", Target(c, "x", 1), ("x",)) for c in countries]
+    return [Proposal(p.target, rollout(Role.PROPOSER, 0, search("q")), problem=p) for p in problems]
+
+
+def test_every_valid_question_is_played_once_and_the_pool_fills_up_to_as_many_as_are_asked_for():
+    g = game()
+    for country in ("Chad", "Peru", "Togo", "Mali", "Oman"):
+        g.state.pool.add(posed(country)[0].problem, 0.5)
+    six = posed("Chad", "Peru", "Togo", "Chad", "Cuba", "Fiji", "Iran")
+    played = [(p.problem_id, p.origin) for p in choose_problems(g, six, 1)]
+    assert played == [(c, "proposer") for c in ("Chad", "Peru", "Togo", "Cuba", "Fiji", "Iran")], "two more than selfplay.problems"
+    few = choose_problems(g, posed("Chad"), 7)
+    assert len(few) == 4 and (few[0].problem_id, few[0].origin) == ("Chad", "proposer")
+    assert all((p.origin, p.step) == ("pool", 7) and p.problem_id != "Chad" for p in few[1:])
+    assert len(choose_problems(game(), [], 1)) == 0, "an empty pool fills nothing"
 
 
 def test_the_same_step_played_twice_is_the_same():
@@ -250,8 +269,8 @@ def scored(baseline: str, saw: str, rewards: list[float]) -> dict[str, list[floa
     played = play_step(game(), 1).round.groups[0]
     trajectories = tuple(replace(played.trajectories[0], sample=i, cards=shown[s]) for i, s in enumerate(saw))
     groups: dict[str, list[float]] = {}
-    for rollout in score_solver([Group(replace(played.problem, problem_id="p"), trajectories, tuple(rewards))], baseline):
-        groups.setdefault(rollout.group_id, []).append(rollout.reward)
+    for one in score_solver([Group(replace(played.problem, problem_id="p"), trajectories, tuple(rewards))], baseline):
+        groups.setdefault(one.group_id, []).append(one.reward)
     return groups
 
 
