@@ -1,4 +1,4 @@
-"""Small real things that several tests share: a tokenizer, and a policy that plays a script."""
+"""Small things that several tests share: a tokenizer, a policy that plays a script, search that lists or is down."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from sesa_core.errors import SearchUnavailable
 from sesa_core.policy.base import Completion, GenerationRequest, TrainingRow
 from sesa_core.types import Passage
 
@@ -80,3 +81,10 @@ class ListedSearch:
     def search(self, queries: Sequence[str], top_k: int) -> list[list[Passage]]:
         self.calls += 1
         return [[p for p in self.passages if set(q.lower().split()) & set(p.title.lower().split())][:top_k] for q in queries]
+
+
+class DownSearch:
+    """A search service that does not answer."""
+
+    def search(self, queries, top_k):
+        raise SearchUnavailable("no answer")

@@ -8,7 +8,8 @@ undecided answers there is no accuracy, only the two bounds between which it lie
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from sesa_core.evaluation.metrics import mean, mean_if_any, wilson_interval
+from sesa_core.evaluation.metrics import mean, wilson_interval
+from sesa_core.means import mean_if_any
 from sesa_core.rollout.answers import Claim, Undecided, Verdicts
 
 Outcome = float | Undecided | None  # None: the game was dropped

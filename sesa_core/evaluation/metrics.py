@@ -4,14 +4,10 @@ from collections.abc import Sequence
 from math import inf, sqrt
 from statistics import fmean, stdev
 
+from sesa_core.means import mean_if_any
+
 Z95 = 1.959964
 T95 = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)  # Student's, by degrees of freedom
-
-
-def mean_if_any(values: Sequence[float | None]) -> float | None:
-    """Mean of the values that are not None, None if there is none."""
-    counted = [v for v in values if v is not None]
-    return sum(counted) / len(counted) if counted else None
 
 
 def mean(values: Sequence[float | None]) -> float:

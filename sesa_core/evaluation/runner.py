@@ -13,7 +13,8 @@ from sesa_core.cards.render import Ranked
 from sesa_core.config.models import RunConfig, SamplingSettings
 from sesa_core.evaluation.arms import cards_for_arm
 from sesa_core.evaluation.judged import JudgedAccuracy, Mark, Marks, judged_accuracy
-from sesa_core.evaluation.metrics import mean, mean_if_any, wilson_interval
+from sesa_core.evaluation.metrics import mean, wilson_interval
+from sesa_core.means import mean_if_any
 from sesa_core.rewards.solver import counted_answer
 from sesa_core.rollout.answers import AnswerJudge, open_claim
 from sesa_core.rollout.loop import Seat, Table, play

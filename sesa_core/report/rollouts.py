@@ -9,9 +9,9 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from statistics import fmean
 from typing import Any
 
+from sesa_core.means import mean_if_any
 from sesa_core.rollout.stored import LISTING, StepFile, StoredRollout, read_step
 from sesa_core.types import Ending, Role, TurnKind
 
@@ -209,19 +209,15 @@ class _Tally:
         count = self.endings.total()
         return {
             "count": count,
-            "reward": _mean(self.rewards),
+            "reward": mean_if_any(self.rewards),
             "endings": {str(e): self.endings[e] / count for e in Ending if self.endings[e]},
-            "valid": _mean(self.valid),
+            "valid": mean_if_any(self.valid),
             "turns": self.turns / count,
             "searches": self.searches / count,
-            "tokens": _mean(self.tokens),
-            "shown_cards": _mean(self.cards),
+            "tokens": mean_if_any(self.tokens),
+            "shown_cards": mean_if_any(self.cards),
             "questions": len(self.questions),
         }
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def statistics(rollouts: Iterable[StoredRollout], by: str) -> list[dict[str, Any]]:

@@ -6,8 +6,8 @@ step does not have that metric; counts it always has.
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from statistics import fmean
 
+from sesa_core.means import mean_if_any
 from sesa_core.rollout.answers import Undecided
 from sesa_core.rollout.proposer import Proposal
 from sesa_core.rollout.solver import Attempt, SolverRound
@@ -16,10 +16,6 @@ from sesa_core.types import Ending, StepEvidence, Trajectory
 
 DROP_CAUSES = ("search", "verification", "judge")  # what stands before the colon of a cause
 _RUN = 4  # tokens that count as a repetition when they stand again
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return fmean(values) if values else None
 
 
 def step_metrics(
@@ -62,18 +58,18 @@ def _proposer_metrics(proposals: Sequence[Proposal]) -> dict[str, float | None]:
     return {
         "proposer/posed": len(proposals),
         "proposer/valid": sum(p.problem is not None for p in judged),
-        "proposer/valid_rate": _mean([p.problem is not None for p in judged]),
+        "proposer/valid_rate": mean_if_any([p.problem is not None for p in judged]),
         "proposer/dropped": sum(bool(p.dropped) for p in proposals),
-        "proposer/dropped_share": _mean([bool(p.dropped) for p in proposals]),
-        "proposer/truncated_rate": _mean([p.trajectory.ending is Ending.TRUNCATED for p in judged]),
+        "proposer/dropped_share": mean_if_any([bool(p.dropped) for p in proposals]),
+        "proposer/truncated_rate": mean_if_any([p.trajectory.ending is Ending.TRUNCATED for p in judged]),
         **_drops("proposer", [p.dropped for p in proposals if p.dropped]),
-        "proposer/searches": _mean([len(p.trajectory.queries) for p in judged]),
-        "proposer/response_tokens": _mean([sum(p.trajectory.response_mask) for p in judged]),
+        "proposer/searches": mean_if_any([len(p.trajectory.queries) for p in judged]),
+        "proposer/response_tokens": mean_if_any([sum(p.trajectory.response_mask) for p in judged]),
         "proposer/distinct_relations": len({p.target.relation for p in judged if p.problem is not None}),
         "proposer/distinct_targets": len({p.target.target_id for p in judged if p.problem is not None}),
         "proposer/distinct_questions": len(set(written)) / len(written) if written else None,
-        "proposer/near_duplicate_share": _mean([p.rejection is Rejection.NEAR_DUPLICATE for p in judged]),
-        "proposer/repetition": _mean([repetition(p.trajectory) for p in judged]),
+        "proposer/near_duplicate_share": mean_if_any([p.rejection is Rejection.NEAR_DUPLICATE for p in judged]),
+        "proposer/repetition": mean_if_any([repetition(p.trajectory) for p in judged]),
         **{f"proposer/rejected/{reason}": reasons.get(reason, 0) for reason in Rejection},
     }
 
@@ -89,25 +85,25 @@ def _solver_metrics(solved: SolverRound) -> dict[str, float | None]:
     metrics = {
         "solver/problems": len(rates),
         "solver/problems_from_pool": sum(g.problem.origin == "pool" for g in solved.groups),
-        "solver/pass_rate": _mean(rates),
+        "solver/pass_rate": mean_if_any(rates),
         "solver/solved": sum(rate > 0 for rate in rates),
-        "solver/frontier_share": _mean([0 < rate < 1 for rate in rates]),
-        "solver/zero_variance_share": _mean([rate in (0.0, 1.0) for rate in rates]),
+        "solver/frontier_share": mean_if_any([0 < rate < 1 for rate in rates]),
+        "solver/zero_variance_share": mean_if_any([rate in (0.0, 1.0) for rate in rates]),
         "solver/dropped_groups": len(solved.dropped),
-        "solver/dropped_share": _mean([False] * len(solved.groups) + [True] * len(solved.dropped)),
+        "solver/dropped_share": mean_if_any([False] * len(solved.groups) + [True] * len(solved.dropped)),
         **_drops("solver", list(solved.dropped.values())),
         "solver/answers_judged": sum(isinstance(verdict, bool) for verdict in solved.verdicts.values()),
         "solver/answers_judged_right": sum(verdict is True for verdict in solved.verdicts.values()),
         "solver/answers_undecided": sum(isinstance(verdict, Undecided) for verdict in solved.verdicts.values()),
-        "solver/repetition": _mean([repetition(t) for t in played]),
-        "solver/searches": _mean([len(t.queries) for t in played]),
-        "solver/response_tokens": _mean([sum(t.response_mask) for t in played]),
-        "solver/finished_rate": _mean([t.ending is Ending.FINISHED for t in played]),
-        "solver/truncated_rate": _mean([t.ending is Ending.TRUNCATED for t in played]),
-        "solver/passages_left_out": _mean([sum(turn.left_out for turn in t.turns) for t in played]),
-        "solver/reward_with_cards": _mean(arms["relevant"]),
-        "solver/reward_with_decoys": _mean(arms["decoy"]),
-        "solver/reward_without_cards": _mean(arms["none"]),
+        "solver/repetition": mean_if_any([repetition(t) for t in played]),
+        "solver/searches": mean_if_any([len(t.queries) for t in played]),
+        "solver/response_tokens": mean_if_any([sum(t.response_mask) for t in played]),
+        "solver/finished_rate": mean_if_any([t.ending is Ending.FINISHED for t in played]),
+        "solver/truncated_rate": mean_if_any([t.ending is Ending.TRUNCATED for t in played]),
+        "solver/passages_left_out": mean_if_any([sum(turn.left_out for turn in t.turns) for t in played]),
+        "solver/reward_with_cards": mean_if_any(arms["relevant"]),
+        "solver/reward_with_decoys": mean_if_any(arms["decoy"]),
+        "solver/reward_without_cards": mean_if_any(arms["none"]),
     }
     return metrics | {f"solver/pass_rate_bin_{i}": histogram.get(i, 0) for i in range(5)}
 
@@ -127,8 +123,8 @@ def _bank_metrics(evidence: StepEvidence, attempts: Sequence[Attempt]) -> dict[s
     """A question's cards are those that any of its rollouts was shown, decoys aside: what was retrieved, as far as there was room."""
     shown = [len({card.card_id for t in a.trajectories for card in t.cards if not card.decoy}) for a in attempts]
     return {
-        "bank/cards_per_question": _mean(shown),
-        "bank/questions_with_cards": _mean([count > 0 for count in shown]),
+        "bank/cards_per_question": mean_if_any(shown),
+        "bank/questions_with_cards": mean_if_any([count > 0 for count in shown]),
         "bank/failures": len(evidence.failures),
         "bank/uses": len(evidence.uses),
     }

@@ -11,7 +11,7 @@ SOURCES = sorted(p for top in ("sesa_core", "flows", "tasks") for p in (ROOT / t
 
 # A room may import rooms of every layer below it, and of its own layer only where SAME_LAYER says so.
 LAYERS = [
-    {"config", "types", "errors", "rng"},
+    {"config", "types", "errors", "rng", "means"},
     {"cards", "text"},
     {"bank", "search", "judge", "policy", "embed", "world"},
     {"rollout", "rewards", "distill"},

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sesa_core.evaluation.metrics import mean_if_any
+from sesa_core.means import mean_if_any
 
 MEASURES = {"greedy": "outcomes", "sampled": "sampled_outcomes"}  # accuracy in a report -> the same, per question
 SHARES = {  # a name in the document -> the metric of a step

@@ -11,7 +11,8 @@ from math import isfinite
 from sesa_core.config.models import RunConfig
 from sesa_core.evaluation.ablation.arms import FULL, Arm
 from sesa_core.evaluation.ablation.cells import MEASURES, Cell, CellResult
-from sesa_core.evaluation.metrics import mean_if_any, mean_interval, paired_difference
+from sesa_core.evaluation.metrics import mean_interval, paired_difference
+from sesa_core.means import mean_if_any
 
 TITLES = {"greedy": "greedy", "sampled": "temperature 1"}
 NOTHING = "–"

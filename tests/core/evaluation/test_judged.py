@@ -7,7 +7,6 @@ import pytest
 from rich.console import Console
 
 from sesa_core.config.models import BankSettings, EvaluationSettings, RunConfig
-from sesa_core.errors import SearchUnavailable
 from sesa_core.evaluation.judged import Mark, Marks, judged_accuracy
 from sesa_core.evaluation.metrics import wilson_interval
 from sesa_core.evaluation.runner import EvaluationReport, evaluate
@@ -17,6 +16,7 @@ from sesa_core.rollout.answers import AnswerJudge, Claim, Undecided
 from tests.core.evaluation.test_runner import QUESTIONS, SNAPSHOT
 from tests.core.rollout.test_loop import table
 from tests.judge_support import Watched, judge_at, serving
+from tests.support import DownSearch
 
 A, B = Claim("q", ("r",), "a"), Claim("q", ("r",), "b")
 RIGHT, WRONG, DROPPED, ASKED_A, ASKED_B = Mark(1.0), Mark(0.0), Mark(None), Mark(0.0, A), Mark(0.0, B)
@@ -87,10 +87,6 @@ def test_an_answer_is_asked_about_once_in_all_arms_and_samples():
 
 
 def test_games_without_a_countable_answer_are_wrong_and_dropped_ones_are_left_out_without_being_asked_about():
-    class Down:
-        def search(self, queries, top_k):
-            raise SearchUnavailable("down")
-
     def script(prompt: str, seed: int) -> str:
         if "Chad" in prompt:
             return "<answer>a hymn of theirs</answer><answer>a hymn of theirs</answer>"
@@ -98,7 +94,7 @@ def test_games_without_a_countable_answer_are_wrong_and_dropped_ones_are_left_ou
 
     watched = Watched(create_app())
     with serving(watched) as url:
-        arm = measure(url, script, search=Down()).arms["off"]
+        arm = measure(url, script, search=DownSearch()).arms["off"]
     assert not watched.bodies
     assert (arm.judge.outcomes, arm.judge.greedy, arm.dropped) == ((0.0, None, 0.0), 0.0, 1)
 

@@ -7,14 +7,13 @@ import pytest
 from sesa_core.bank.snapshot import BankSnapshot
 from sesa_core.cards.lesson import embedding_text
 from sesa_core.config.models import BankSettings, EvaluationSettings, RunConfig, SamplingSettings
-from sesa_core.errors import SearchUnavailable
 from sesa_core.evaluation.metrics import wilson_interval
 from sesa_core.evaluation.runner import EvaluationQuestion, EvaluationReport, evaluate
 from sesa_core.policy.base import GenerationRequest
 from sesa_core.rng import stream_seed
 from tests.bank_support import SECTION, card, embedder
 from tests.core.rollout.test_loop import table
-from tests.support import ScriptedEngine
+from tests.support import DownSearch, ScriptedEngine
 
 CARDS = sorted((card(r) for r in SECTION), key=lambda c: c.card_id)
 SNAPSHOT = BankSnapshot(CARDS, embedder().embed_cards([embedding_text(c) for c in CARDS]), embedder(), 3)
@@ -108,14 +107,10 @@ def test_a_card_that_no_prompt_has_room_for_was_not_shown():
 
 
 def test_a_dropped_rollout_leaves_every_denominator_and_is_counted():
-    class Down:
-        def search(self, queries, top_k):
-            raise SearchUnavailable("down")
-
     def script(prompt: str, seed: int) -> str:
         return "<search>Mali</search>" if "Mali" in prompt else knows_two(prompt, seed)
 
-    report, _ = measure(script, samples=2, arms=("off",), search=Down())
+    report, _ = measure(script, samples=2, arms=("off",), search=DownSearch())
     arm = report.arms["off"]
     assert arm.outcomes == (1.0, None, 0.0) and arm.greedy == 0.5 and arm.greedy_interval == wilson_interval(1, 2)
     assert arm.by_kind == {"shown": 1.0, "held_out": 0.0} and arm.by_hops == {"1": 1.0, "2": 0.0}
@@ -124,14 +119,10 @@ def test_a_dropped_rollout_leaves_every_denominator_and_is_counted():
 
 
 def test_a_question_of_which_every_sample_was_dropped_has_no_sampled_outcome():
-    class Down:
-        def search(self, queries, top_k):
-            raise SearchUnavailable("down")
-
     def script(prompt: str, seed: int) -> str:
         return "<search>Mali</search>" if "Mali" in prompt else knows_two(prompt, seed)
 
-    arm = measure(script, samples=2, arms=("off",), search=Down())[0].arms["off"]
+    arm = measure(script, samples=2, arms=("off",), search=DownSearch())[0].arms["off"]
     assert arm.sampled_outcomes == (1.0, None, 0.0) and arm.sampled == 0.5
 
 

@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sesa_core.config.load import load_config
-from sesa_core.errors import SearchUnavailable
 from sesa_core.training.baselines import GroupBaseline, RunningBaseline, followed_mean, started_mean
 from sesa_core.training.grpo import ScoredRollout, build_rows, scores_of, surviving_rewards
 from sesa_core.training.segment import finish, run_segment
@@ -20,6 +19,7 @@ from sesa_core.types import Role
 from tests.core.training.test_grpo import rollout
 from tests.core.training.test_outages import SIZES, four
 from tests.core.training.test_step import CONFIG
+from tests.support import DownSearch
 
 RATE = 0.5
 
@@ -143,15 +143,11 @@ def test_a_proposer_of_groups_has_no_running_mean_and_the_solver_never_has():
 
 
 def test_a_step_in_which_nothing_was_earned_leaves_the_mean_where_it_was():
-    class Down:
-        def search(self, queries, top_k):
-            raise SearchUnavailable("down")
-
-    lost, g = replace(running(), search=Down()), running()
+    lost, g = replace(running(), search=DownSearch()), running()
     assert "proposer/baseline" not in play_step(lost, 1).metrics and lost.state.proposer_mean is None
     play_step(g, 1)
     mean = g.state.proposer_mean
-    record = play_step(replace(g, search=Down()), 2)
+    record = play_step(replace(g, search=DownSearch()), 2)
     assert (record.metrics["proposer/baseline"], g.state.proposer_mean) == (mean, mean)
 
 

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from sesa_core.config.models import HealthSettings
-from sesa_core.errors import SearchUnavailable, UnhealthyRun
+from sesa_core.errors import UnhealthyRun
 from sesa_core.report.tables import health_rows
 from sesa_core.training.health import RULES, Health
 from sesa_core.training.metrics import repetition
@@ -17,6 +17,7 @@ from sesa_core.training.selfplay import SelfPlay
 from sesa_core.types import Role
 from tests.core.training.test_outages import FOUR, FailsAt, four, solver
 from tests.core.training.test_step import CONFIG, game
+from tests.support import DownSearch
 
 VALID = "proposer/valid_rate"
 
@@ -64,11 +65,7 @@ def test_segments_shorter_than_the_window_can_alarm(tmp_path):
 
 
 def test_an_outage_sounds_its_own_alarm_and_none_about_the_policy(tmp_path):
-    class Down:
-        def search(self, queries, top_k):
-            raise SearchUnavailable("no answer")
-
-    g = replace(game(), search=Down(), config=CONFIG.model_copy(update={"health": CONFIG.health.model_copy(update={"window": 1})}))
+    g = replace(game(), search=DownSearch(), config=CONFIG.model_copy(update={"health": CONFIG.health.model_copy(update={"window": 1})}))
     folder = Path(run_segment(g, tmp_path, 1).folder)
     assert {json.loads(line)["name"] for line in (folder / ALARMS_FILE).read_text().splitlines()} == {"dropped"}
 

@@ -20,7 +20,7 @@ from sesa_core.types import Group, Passage, Problem, Role, ShownCard, Target
 from tests.bank_support import card, embedder
 from tests.judge_support import judge_at
 from tests.rollouts_support import rollout, search
-from tests.support import ListedSearch, ScriptedEngine, small_tokenizer
+from tests.support import DownSearch, ListedSearch, ScriptedEngine, small_tokenizer
 
 COUNTRIES = ["Chad", "Mali", "Togo", "Peru"]
 PASSAGES = [Passage(c, f"{c} economy", f"currency: {c.lower()}ian.") for c in COUNTRIES]
@@ -127,11 +127,7 @@ def test_the_same_step_played_twice_is_the_same():
 
 
 def test_a_search_outage_gives_no_reward_to_anyone():
-    class Down:
-        def search(self, queries, top_k):
-            raise SearchUnavailable("down")
-
-    g = game(Down())
+    g = game(DownSearch())
     record = play_step(g, 1)
     assert record.round.groups == () and record.evidence.failures == () and record.evidence.uses == ()
     assert record.metrics["proposer/dropped"] == 4 and record.metrics["proposer/dropped_share"] == 1
