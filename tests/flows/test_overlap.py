@@ -61,7 +61,7 @@ def test_a_judge_that_hangs_delays_no_training_and_loses_nothing(prefect_server,
     run, prefect = RunFolder(runs_dir / "overlap-hangs"), {"PREFECT_API_URL": prefect_server, "PREFECT_HOME": str(tmp_path)}
     with started_sesa("judge", "serve", "--port", "0", "--faults", "ok*2,hang*") as judge:  # it is tried out twice before a run begins
         address = judge.stdout.readline().split("judge.base_url=")[1].strip()
-        hangs = settings(*OVERLAP, f"judge.base_url={address}", "judge.retries=0", "judge.timeout_s=30")
+        hangs = settings(*OVERLAP, f"judge.base_url={address}", "judge.retries=0", "judge.timeout_s=60")
         done = sesa("run", "--name", run.name, "--runs-dir", runs_dir, *hangs, **prefect)
     assert done.returncode == 0, done.stdout + done.stderr
     report = run.report()
