@@ -11,12 +11,9 @@ from statistics import fmean
 
 from sesa_core.evaluation.ablation.document import percent, table
 from sesa_core.training.run_folder import RunFolder
-from tests.experiments.runs import command_line, complete_run, made_folder, options, publish, sesa, steps_of
+from tests.experiments.runs import command_line, complete_run, made_folder, publish, sesa, steps_of
 
-# A step of 16 proposals and 16 problems x 8 rollouts: half the quickstart's, so that twice the steps cost no more.
-STEP = ["selfplay.targets=4", "selfplay.proposals_per_target=4", "selfplay.problems=16", "selfplay.solver_group=8"]
-CELL = [*STEP, "evaluation.questions=300", "evaluation.samples=1"]
-LONG = [*STEP, "selfplay.segments=30", "evaluation.questions=200", "evaluation.samples=1", "evaluation.every_segments=3"]
+LONG = ["selfplay.segments=30", "evaluation.questions=200", "evaluation.samples=1", "evaluation.every_segments=3"]
 CURVES = {  # a column of the document -> the metric of a step, its form
     "valid rate": ("proposer/valid_rate", "{:.2f}"),
     "frontier share": ("solver/frontier_share", "{:.2f}"),
@@ -37,7 +34,7 @@ def ablation(runs_dir: Path, jobs: int) -> str:
     """The document of the whole ablation; cells that are complete are read."""
     out = runs_dir / ABLATION
     where = ["--runs-dir", str(runs_dir / "ablation"), "--out", str(out)]
-    cells = ["--preset", "quickstart", "--seeds", "0-4", "--segments", "6", *options(CELL)]
+    cells = ["--preset", "quickstart", "--seeds", "0-4"]
     sesa(["ablate", *cells, "--jobs", str(jobs), *where], runs_dir / "ablation.screen.txt")
     return out.read_text()
 
@@ -60,8 +57,8 @@ def long_section(folder: RunFolder) -> str:
     size, measure = config.selfplay, config.evaluation
     return f"""# One run of {size.segments * per} steps
 
-`sesa run --name {folder.name} {" ".join(f"--set {setting}" for setting in LONG)}`: the arm `full`, seed {config.seed}, steps of the
-same size, a learning rate that falls over all of them. Each row holds the means of the {per} steps up to it (a metric that a step does
+`sesa run --name {folder.name} {" ".join(f"--set {setting}" for setting in LONG)}`: the arm `full`, seed {config.seed}, with a
+learning rate that falls over all of its steps. Each row holds the means of the {per} steps up to it (a metric that a step does
 not have is in no mean) and, every {measure.every_segments * per} steps, accuracy in percent on {measure.questions} questions of the
 {measure.split} split with the bank {", ".join(banks)}.
 

@@ -63,7 +63,7 @@ def test_what_a_person_types_into_a_field_is_text_whatever_yaml_would_read(folde
     config = TrainForm(runs_dir=folder, judge_url="http://127.0.0.1:1/v1 #x", segments=5).config()
     assert config.runs_dir == folder
     assert config.judge.base_url == "http://127.0.0.1:1/v1 #x"
-    assert (config.selfplay.segments, config.selfplay.targets) == (5, 12), "the field beside it keeps the preset's value"
+    assert (config.selfplay.segments, config.rollout.max_searches) == (5, 4), "the field beside it keeps the preset's value"
 
 
 def test_a_form_that_names_a_run_goes_on_with_it_and_makes_it_if_there_is_none(runs_dir):

@@ -50,7 +50,7 @@ def test_a_killed_run_is_resumed_to_its_end(finished):
     assert [(b["boundary"], b["segment"], b["attempt"]) for b in rows] == [(0, None, None), (1, 1, 1), (2, 2, 1)]
     report = finished.report()
     assert (report["segments"], report["steps"]) == (2, 4)
-    assert report["questions"]["posed"] == 4 * 3 * 4
+    assert report["questions"]["posed"] == 4 * 2 * 3
     assert set(report["evaluations"]["2"]["arms"]) == {"off", "on", "placebo"}
 
 
@@ -126,7 +126,7 @@ def test_the_bank_of_a_run_can_be_read(finished):
 def test_the_games_of_a_run_can_be_read(finished):
     where = ("--run", "killed", "--runs-dir", finished.path.parent)
     rows = json.loads(told("rollouts", "stats", *where, "--by", "step", "--json"))
-    assert [(r["step"], r["role"], r["count"]) for r in rows if r["role"] == "proposer"] == [(s, "proposer", 12) for s in range(1, 5)]
+    assert [(r["step"], r["role"], r["count"]) for r in rows if r["role"] == "proposer"] == [(s, "proposer", 6) for s in range(1, 5)]
     metrics = [json.loads(line) for line in finished.metrics_file.read_text().splitlines()]
     played = {m["step"]: m for m in metrics}
     for row in rows:
