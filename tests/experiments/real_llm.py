@@ -1,7 +1,7 @@
 """A real chat model plays both roles and learns: two steps over a corpus of invented places, with the transcripts.
 
 Run it as `python -m tests.experiments.real_llm --model Qwen/Qwen2.5-0.5B-Instruct --out tests/experiments/real_llm.md` (a folder
-does as well). A model of half a billion parameters takes 17 GB of memory and minutes per step.
+does as well). A model of half a billion parameters takes 15 to 17 GB of memory and minutes per step.
 """
 
 from collections.abc import Sequence
