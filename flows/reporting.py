@@ -41,11 +41,12 @@ def expected_work(config: RunConfig, folder: RunFolder, committed: int | None = 
 
 def most_that_judging_uses(config: RunConfig, work: Work) -> str | None:
     """For a person, before a run goes on: what the judge may be asked for at most; None for the built-in one, which costs nothing."""
-    judge, plan, steps = config.judge, config.selfplay, work.steps - work.steps_done
-    about_failures = steps // plan.steps_per_segment * config.queue.per_boundary if config.distill.enabled else 0
-    each = (1 + config.validation.closed_book) if config.validation.verifier == "judge" else 0
-    about_questions = each * steps * plan.targets * plan.proposals_per_target
-    calls = about_failures + about_questions + (_answers(config, work, steps) if config.rollout.answer_check == "judge" else 0)
+    judge, steps = config.judge, work.steps - work.steps_done
+    about_failures = steps // config.selfplay.steps_per_segment * config.queue.per_boundary if config.distill.enabled else 0
+    verified = 0 if config.validation.verifier == "world" else (1 + config.validation.closed_book) * steps * _most_posed(config)
+    about_questions = verified if config.validation.verifier == "judge" else 0
+    about_answers = verified + _answers(config, work, steps) if config.rollout.answer_check == "judge" else 0
+    calls = about_failures + about_questions + about_answers
     if judge.base_url == "builtin" or not calls:
         return None
     tokens = calls * judge.max_tokens
@@ -57,16 +58,20 @@ def most_that_judging_uses(config: RunConfig, work: Work) -> str | None:
 
 
 def _answers(config: RunConfig, work: Work, steps: int) -> int:
-    """At most so many are checked: those of all solver rollouts, and those of the evaluations that are due."""
+    """At most so many are checked beside those that verify: of all solver rollouts, and of the evaluations that are due."""
     plan, measure = config.selfplay, config.evaluation
     measured = work.stages.get(GREEDY, 0) * measure.questions * len(measure.arms) * (1 + measure.samples)
     return steps * _most_problems(config) * plan.solver_group + measured
 
 
+def _most_posed(config: RunConfig) -> int:
+    """Questions of one step."""
+    return config.selfplay.targets * config.selfplay.proposals_per_target
+
+
 def _most_problems(config: RunConfig) -> int:
     """Of one step: every question that it poses, if all are valid."""
-    plan = config.selfplay
-    return max(plan.problems, plan.targets * plan.proposals_per_target)
+    return max(config.selfplay.problems, _most_posed(config))
 
 
 def evaluation_work(config: RunConfig) -> Work:
@@ -77,7 +82,7 @@ def evaluation_work(config: RunConfig) -> Work:
 def guesses(config: RunConfig) -> dict[str, float]:
     """Seconds for one step and for one stage of each kind, before any was seen."""
     plan, measure = config.selfplay, config.evaluation
-    rollouts = plan.targets * plan.proposals_per_target + _most_problems(config) * plan.solver_group
+    rollouts = _most_posed(config) + _most_problems(config) * plan.solver_group
     questions = measure.questions * len(measure.arms)
     return {
         STEP: rollouts * TRAINED_ROLLOUT_S,

@@ -69,7 +69,8 @@ class RolloutSettings(Section):
     answer_check: Literal["exact", "judge"] = Field(
         "exact",
         description="what makes an answer right: exact: it equals a reference, normalised; judge: or the judge says that it means the "
-        "same (not for the embedded world; one call for each distinct answer that equals none, beside those about failures)",
+        "same (not for the embedded world; one call for each distinct answer that equals none, those of a verifier too, beside those "
+        "about failures)",
     )
     solver: SamplingSettings = SamplingSettings()
     proposer: SamplingSettings = SamplingSettings()
@@ -130,7 +131,8 @@ class ValidationSettings(Section):
     verifier: Literal["world", "solver", "judge"] = Field(
         "world",
         description="world: the closed-form world resolves the question; solver, judge: it is answered from evidence and noise, by "
-        "the greedy solver or by the judge (two calls at most per question, beside those about failures)",
+        "the greedy solver or by the judge (two calls at most per question, beside those about failures and, with "
+        "rollout.answer_check=judge, about answers)",
     )
     noise_passages: int = Field(
         4, ge=0, description="passages of other trajectories mixed into the evidence, for the solver as many as leave room (solver, judge)"

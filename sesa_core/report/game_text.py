@@ -81,15 +81,16 @@ def rollout_lines(rollout: StoredRollout, game: Game, config: RunConfig, cut: Cu
     earned = "none" if rollout.reward is None else f"{rollout.reward:.2f}"
     if rollout.older and rollout.role is Role.PROPOSER:
         earned = "not recorded"
-    yield TEXT, _labelled("  reward", f"{earned}{_advantage(rollout, game)} · {cut(reward_parts(rollout, game, config))}")
+    yield TEXT, _labelled("  reward", f"{earned}{_advantage(rollout, game, config)} · {cut(reward_parts(rollout, game, config))}")
 
 
-def _advantage(rollout: StoredRollout, game: Game) -> str:
+def _advantage(rollout: StoredRollout, game: Game, config: RunConfig) -> str:
     """With its sign. Where there is none because those of its problem with cards (or without) earned alike, it says so; that the
     whole group did stands above it."""
+    apart = config.grpo.baseline == "arm" and 2 <= sum(bool(r.relevant_cards) for r in game.rollouts) <= len(game.rollouts) - 2
     if rollout.advantage is not None:
         return f" · advantage {rollout.advantage:+.2f}"
-    if rollout.older or rollout.role is not Role.SOLVER or game.equal_rewards or not equal(game.arm_rewards(rollout)):
+    if rollout.older or rollout.role is not Role.SOLVER or game.equal_rewards or not (apart and equal(game.arm_rewards(rollout))):
         return ""
     return f" · no advantage: those with{'' if rollout.relevant_cards else 'out'} cards earned alike"
 
@@ -142,7 +143,11 @@ def _proposer_parts(rollout: StoredRollout, game: Game, config: RunConfig) -> st
         return f"dropped: {rollout.drop_cause or 'the cause is not recorded'}"
     played = game.rollouts if rollout.place.step == game.about.place.step else ()
     if not played:
-        return "valid; how it was played then stands at its own step" if game.rollouts else "valid, but there was no place to play it"
+        return (
+            "valid; how it was played then stands at its own step"
+            if game.rollouts
+            else "valid; it was not played (in runs of earlier versions)"
+        )
     rate = f"{game.solved}/{len(played)}"
     extreme = {0: "nobody", len(played): "all"}.get(game.solved, "")
     return f"valid; {settings.kind}{_shaping(settings, rate, extreme)}"

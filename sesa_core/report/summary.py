@@ -13,7 +13,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 
-COUNTS = {"posed": "proposer/posed", "valid": "proposer/valid", "solved": "solver/solved"}
+COUNTS = {"posed": "proposer/posed", "valid": "proposer/valid", "played": "solver/problems", "solved": "solver/solved"}
 
 
 def summarise(
@@ -107,6 +107,11 @@ def _failures(counts: Mapping[str, int]) -> str:
     return ", ".join(parts)
 
 
+def _play(questions: Mapping[str, int]) -> str:
+    """Played are the valid ones and, once more, some of earlier steps. Nothing in a report of an earlier version."""
+    return f"; {questions['played']} played, {questions['solved']} solved at least once" if "played" in questions else ""
+
+
 def summary(report: Mapping[str, Any], places: Mapping[str, object], next_commands: Sequence[str]) -> Group:
     evaluations = list(report["evaluations"].values())
     titled = {"before": evaluations[0], "after": evaluations[-1]}
@@ -116,7 +121,7 @@ def summary(report: Mapping[str, Any], places: Mapping[str, object], next_comman
         f"  {last['questions']} {last['split']} questions; ± half a 95 % interval; at temperature 1: {last['samples']} samples",
         *undecided_notes(titled),
         "",
-        f"questions   {questions['posed']} posed, {questions['valid']} valid, {questions['solved']} solved at least once",
+        f"questions   {questions['posed']} posed, {questions['valid']} valid{_play(questions)}",
         f"failures    {_failures(report['failures'])}",
         f"cards       {cards['written']} written, {cards['refused']} refused, {cards['evicted']} evicted",
         "",

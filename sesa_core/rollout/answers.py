@@ -1,6 +1,7 @@
 """Answers that equal no reference, and what the judge says of them: fetched here, so that rewards stay pure.
 
-Invariant: only an answer on which a reward hinges is asked about, each distinct one once; whatever the judge does not clearly say
+Invariant: only an answer on which something hinges is asked about, and what was decided is not asked again: the same words cannot
+be right when a question is verified and wrong when it is rewarded; whatever the judge does not clearly say
 leaves it `Undecided`, which is neither right nor wrong. Edge cases: an answer that is too long to be shown to the judge whole is
 wrong without being asked about, since what is cut off might take back what is shown; a judge that leaves `give_up_after` calls
 in a row without an answer is asked nothing more in the same batch, so that one that hangs does not hold up a step for hours.
@@ -54,19 +55,32 @@ def open_claim(trajectory: Trajectory, question: str, reference_answers: tuple[s
     return compared if isinstance(compared, Claim) else None
 
 
+_REMEMBERED = 100_000  # decided answers, the latest; a step of the largest preset has 1,280
+
+
 class AnswerJudge:
-    """Asks the judge whether answers are right, at most `concurrency` calls at a time. A call is not repeated."""
+    """Asks the judge whether answers are right, at most `concurrency` calls at a time. A call is not repeated.
+
+    Remembers what was decided, as long as the process lives.
+    """
 
     def __init__(self, judge: Judge | None, concurrency: int, give_up_after: int) -> None:
         """`judge` is None for a run that was opened without one: it can tell of no answer."""
         self.judge, self.concurrency, self.give_up_after = judge, concurrency, give_up_after
+        self._decided: dict[Claim, bool] = {}
 
     def verdicts(self, claims: Iterable[Claim]) -> dict[Claim, bool | Undecided]:
         """One entry for each distinct claim, in order. Raises nothing. Not to be called from inside an event loop."""
         distinct = list(dict.fromkeys(claims))
         if self.judge is None:
             return dict.fromkeys(distinct, Undecided("the run was opened without a judge"))
-        return dict(zip(distinct, asyncio.run(self._ask_all(distinct, self.judge)), strict=True))
+        unknown = [claim for claim in distinct if claim not in self._decided]
+        said = dict(zip(unknown, asyncio.run(self._ask_all(unknown, self.judge)), strict=True)) if unknown else {}
+        verdicts = {claim: said[claim] if claim in said else self._decided[claim] for claim in distinct}
+        self._decided |= {claim: verdict for claim, verdict in said.items() if isinstance(verdict, bool)}
+        for oldest in list(self._decided)[:-_REMEMBERED]:
+            del self._decided[oldest]
+        return verdicts
 
     async def _ask_all(self, claims: Sequence[Claim], judge: Judge) -> list[bool | Undecided]:
         patience = Patience(self.concurrency, self.give_up_after)

@@ -206,8 +206,9 @@ def _reached(
         said if isinstance(said, Undecided) else compare(said, c.question, (c.target.answer, *c.target.aliases))
         for c, said in zip(candidates, answers, strict=True)
     ]
-    verdicts = answer_judge.verdicts(x for x in compared if isinstance(x, Claim)) if answer_judge else {}
-    return [verdicts.get(x, False) if isinstance(x, Claim) else x for x in compared]
+    claims = [x for x in compared if isinstance(x, Claim)]
+    verdicts = answer_judge.verdicts(claims) if answer_judge else dict.fromkeys(claims, False)
+    return [verdicts[x] if isinstance(x, Claim) else x for x in compared]
 
 
 def with_noise(candidate: Candidate, count: int, rng: np.random.Generator) -> tuple[Passage, ...]:
@@ -222,7 +223,9 @@ def with_noise(candidate: Candidate, count: int, rng: np.random.Generator) -> tu
 
 
 def _said(reply: Trajectory) -> str | None:
-    """What an answerer's tag holds, or all of a reply without tags: it has nothing to write but its answer."""
+    """What an answerer's tag holds, or all of a whole reply without tags: it has nothing to write but its answer."""
+    if reply.ending is Ending.TRUNCATED:
+        return None
     if reply.final is not None or not reply.turns:
         return reply.final
     text = reply.turns[-1].text

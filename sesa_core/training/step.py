@@ -96,7 +96,7 @@ def play_step(game: SelfPlay, step: int, announce: Callable[[str], None] = lambd
 
 
 def choose_problems(game: SelfPlay, proposals: Sequence[Proposal], step: int) -> list[Problem]:
-    """Every valid problem of this step, each question once; where they are fewer than `selfplay.problems`, some of the pool beside them.
+    """Every valid problem of this step, each once; where they are fewer than `selfplay.problems`, some of the pool beside them.
 
     None is left out: invalid questions of a target earn their reward, so valid ones without one would count for too little.
     """
@@ -198,7 +198,7 @@ def score_solver(groups: Sequence[Group], baseline: str) -> list[ScoredRollout]:
 
 
 def score_proposals(game: SelfPlay, proposals: Sequence[Proposal], solved: SolverRound) -> list[ScoredRollout]:
-    """Rewards of the proposer's rollouts. Dropped ones, valid ones that were not played and those whose group was dropped have none."""
+    """Rewards of the proposer's rollouts. Dropped ones and those whose group was dropped have none."""
     settings = game.config.proposer_reward
     pass_rates = {g.problem.problem_id: g.pass_rate for g in solved.groups}
     scored = []

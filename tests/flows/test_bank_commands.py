@@ -123,13 +123,13 @@ def test_a_list_tells_what_was_seen_at_a_card_s_uses_from_what_seeing_it_changed
         commit_segment(store, segment_commit(1, uses=uses, bank=load_config().bank))
     other = ("--bank", str(tmp_path / "other"))
     earned = {r.pop("card"): r for r in bank("list", "--json", place=other).data}
-    columns = ("uses", "solved", "unsolved", "uplift", "at_most")
-    assert [earned["card-climate"][c] for c in columns] == [1, 1, 0, 0.33, 1.0]
+    columns = ("uses", "helpful", "hurt", "uplift", "at_most")
+    assert [earned["card-climate"][c] for c in columns] == [1, 1, 0, pytest.approx(1 / 3), 1.0]
     assert [earned["card-religion"][c] for c in columns] == [1, 1, 0, None, None], "nothing was compared"
     *seen, at_most = (earned["seed-anthem"][c] for c in columns)
-    assert seen == [12, 0, 12, -0.86] and -0.86 < at_most < 0, "what the default evicts for, seeds excepted"
+    assert seen == [12, 0, 12, pytest.approx(-24 / 28)] and -0.86 < at_most < 0, "what the default evicts for, seeds excepted"
     said = bank("list", place=other).out
-    assert "97 % confidence" in said and "uses      problems at which the card was shown" in said
+    assert "+0.33" in said and "-0.86" in said and "97 % confidence" in said and "uses      problems at which the card was shown" in said
     assert "cards     those that are there" in bank("stats", place=other).out
 
 

@@ -115,4 +115,9 @@ def test_the_calls_about_answers_are_told_too(tmp_path):
     played = ("selfplay.targets=2", "selfplay.proposals_per_target=2", "selfplay.problems=3", "selfplay.solver_group=5")
     measured = ("evaluation.questions=10", "evaluation.arms=[off,on]", "evaluation.samples=3")
     work = Work(40, 20, {"evaluate greedy": 2})
-    assert f"at most {20 * 4 * 5 + 2 * 10 * 2 * 4} calls" in most_that_judging_uses(config(tmp_path, *outside, *played, *measured), work)
+    answers = 20 * 4 * 5 + 2 * 10 * 2 * 4
+    assert f"at most {answers} calls" in most_that_judging_uses(config(tmp_path, *outside, *played, *measured), work)
+    for verifier, asked_too in (("solver", 2), ("judge", 4)):
+        calls = answers + asked_too * 20 * 4  # with the evidence and without; the judge also gives those answers
+        said = most_that_judging_uses(config(tmp_path, *outside, *played, *measured, f"validation.verifier={verifier}"), work)
+        assert f"at most {calls} calls" in said

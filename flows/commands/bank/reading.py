@@ -1,5 +1,6 @@
 """`sesa bank list|show|search|versions|diff|history|tombstones|stats|verify`: nothing here writes."""
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
 EARNED = """\
 uses      problems at which the card was shown
-solved    by a rollout that saw it; unsolved: by none of these, though one gave an answer
+helpful   those at which a rollout that saw it solved the problem; hurt: none of these did, though one gave an answer
 uplift    what seeing the card changes in mean reward, shrunk towards 0
 at_most   the largest uplift that {percent:.4g} % confidence leaves"""
 NUMBERS = """\
@@ -39,7 +40,8 @@ def list_cards(
 ) -> None:
     """List the cards with what they have done: at how many problems they were shown, and what seeing them changed in mean reward.
 
-    With bank.eviction=credible_uplift, the default, a card that is no seed leaves once `at_most` is below 0.
+    With bank.eviction=credible_uplift, the default, a card leaves once it has bank.min_uses_to_evict uses and `at_most` is below 0;
+    no seed does, and none of an origin in bank.keep_origins.
 
     Example: sesa bank list --run quickstart-001 --at 2
     """
@@ -60,7 +62,7 @@ def list_cards(
         }
         for c in wanted
     ]
-    print_rows(rows, as_json, empty="the bank holds no such card")
+    print_rows(rows if as_json else _short(rows), as_json, empty="the bank holds no such card")
     _explain(EARNED.format(percent=100 * confidence), bool(rows) and not as_json)
 
 
@@ -68,9 +70,14 @@ def _earned(card: "SkillCard", confidence: float) -> dict[str, int | float | Non
     """What a card has done. Its uplift is None as long as nothing was compared; `at_most` below 0 is the rule `credible_uplift`."""
     from sesa_core.bank.credit.uplift import upper_bound
 
-    uplift = tuple(round(u, 2) + 0.0 for u in (card.uplift_mean, upper_bound(card, confidence))) if card.uplift_n else (None, None)
-    counted = {"uses": card.retrieved_count, "solved": card.helpful_count, "unsolved": card.hurt_count}
+    uplift = (card.uplift_mean, upper_bound(card, confidence)) if card.uplift_n else (None, None)
+    counted = {"uses": card.retrieved_count, "helpful": card.helpful_count, "hurt": card.hurt_count}
     return counted | dict(zip(("uplift", "at_most"), uplift, strict=True))
+
+
+def _short(rows: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """For a person: two decimals, with the sign of what rounds to 0."""
+    return [{name: f"{value:+.2f}" if isinstance(value, float) else value for name, value in row.items()} for row in rows]
 
 
 def _explain(text: str, wanted: bool) -> None:
@@ -238,7 +245,7 @@ def tombstones(
         }
         for t in stones
     ]
-    print_rows(rows, as_json, empty="no card has left the bank")
+    print_rows(rows if as_json else _short(rows), as_json, empty="no card has left the bank")
     _explain(EARNED.format(percent=100 * confidence), bool(rows) and not as_json)
 
 

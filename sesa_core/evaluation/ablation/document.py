@@ -92,10 +92,10 @@ def _head(experiment: Experiment) -> str:
 Written by `{experiment.command}`; do not edit. {len(experiment.done)} of {len(experiment.cells)} cells are done.
 
 A cell is one `sesa run` of one arm with one seed: steps {plan.segments * plan.steps_per_segment}, segments {plan.segments}, over
-preset `{config.preset}`, per step {plan.targets} targets x {plan.proposals_per_target} proposals and {plan.problems} problems
-x {plan.solver_group} solver rollouts; seeds {", ".join(map(str, seeds))}. Accuracy is measured on the same {measure.questions} held-out
-questions of the {measure.split} split before and after training, greedy{sampled}{judged},
-with the bank {", ".join(measure.arms)}.
+preset `{config.preset}`, per step {plan.targets} targets x {plan.proposals_per_target} proposals and their valid questions, filled up
+to {plan.problems} problems from earlier steps, x {plan.solver_group} solver rollouts; seeds {", ".join(map(str, seeds))}.
+Accuracy is measured on the same {measure.questions} held-out questions of the {measure.split} split before and after training,
+greedy{sampled}{judged}, with the bank {", ".join(measure.arms)}.
 Accuracies are percent, differences points. Intervals are 95 %: over seeds by Student's t, within a cell paired over its questions.
 
 {table(["arm", "what it is", "settings it changes"], rows)}"""

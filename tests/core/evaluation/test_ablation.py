@@ -67,7 +67,7 @@ def test_accuracy_after_training_is_a_mean_over_seeds_with_its_interval():
 
 def test_where_a_judge_rewards_answers_the_document_says_that_it_measures_without_it():
     judged = load_config(overrides=[*SETTINGS, "rollout.answer_check=judge"])
-    assert "greedy, by exact match whatever the judge says of an answer,\n" in written(cells(), config=judged)
+    assert "greedy, by exact match whatever the judge says of an answer, with" in written(cells(), config=judged)
     assert "judge" not in written(cells())
 
 

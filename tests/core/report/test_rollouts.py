@@ -195,7 +195,7 @@ def test_how_a_reward_was_made_up(files):
     parts = [reward_parts(r, others, CONFIG) for r in others.proposals]
     assert parts == ["not valid: answer_leak (proposer_reward.invalid_reward 0)", "dropped: search: down"]
     alone, lost = replace(found, rollouts=()), replace(found.proposals[0], drop_cause="search: down")
-    assert reward_parts(found.proposals[0], alone, CONFIG) == "valid, but there was no place to play it"
+    assert reward_parts(found.proposals[0], alone, CONFIG) == "valid; it was not played (in runs of earlier versions)"
     assert reward_parts(lost, alone, CONFIG) == "dropped: search: down"
     right, wrong = (replace(found, rollouts=found.rollouts[i : i + 1]) for i in (0, 2))
     extreme = "valid; frontier: {} solved it (pass rate {}/1; minus proposer_reward.extreme_penalty)"
@@ -236,6 +236,9 @@ def test_a_group_that_earned_alike_is_said_to_have_no_advantage(files):
         "  reward    0.00 · advantage -0.80 · the answer is wrong",
         "  reward    1.00 · advantage +0.80 · the answer is right",
     ]
+    compared = CONFIG.model_copy(update={"grpo": CONFIG.grpo.model_copy(update={"baseline": "group"})})
+    left_out = "\n".join(line for _, line in game_lines(half, compared, Cutter(None)))
+    assert "earned alike" not in left_out, "the whole group is compared then, and these two were left out for another reason"
 
 
 def test_the_problem_to_show_first_is_one_that_not_all_played_alike(files):

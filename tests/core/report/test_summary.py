@@ -27,14 +27,14 @@ def evaluation(greedy: float, sampled: float | None) -> dict:
 
 BOUNDARIES = [boundary(1, 7, 5, 2, [ADDED], [REFUSED]), boundary(2, 4, 3, 3, [ADDED, ADDED], [], [EVICTED])]
 STEPS = [
-    {"proposer/posed": 32.0, "proposer/valid": 16.0, "solver/solved": 9.0},
-    {"proposer/posed": 32.0, "proposer/valid": 20.0, "solver/solved": 11.0},
+    {"proposer/posed": 32.0, "proposer/valid": 16.0, "solver/problems": 20.0, "solver/solved": 9.0},
+    {"proposer/posed": 32.0, "proposer/valid": 20.0, "solver/problems": 21.0, "solver/solved": 11.0},
 ]
 
 
 def test_counts_are_sums_over_committed_boundaries_and_their_steps():
     report = summarise("first", BOUNDARIES, STEPS, {2: evaluation(0.9, 0.6), 0: evaluation(0.8, 0.25)})
-    assert report["questions"] == {"posed": 64, "valid": 36, "solved": 20}
+    assert report["questions"] == {"posed": 64, "valid": 36, "played": 41, "solved": 20}
     assert report["failures"] == {"found": 11, "distilled": 8, "pending": 3, "dropped": 0, "dead": 0}
     assert report["cards"] == {"written": 3, "refused": 1, "evicted": 1}
     assert (report["segments"], report["steps"]) == (2, 2)
@@ -50,7 +50,7 @@ def test_the_last_screen_says_what_was_asked_for():
     assert "before: greedy" in text and "after: greedy" in text
     assert "80.0% ± 5.0" in text and "90.0% ± 5.0" in text and "25.0%" in text
     assert [arm for arm in ("bank off", "bank on", "placebo") if arm in text] == ["bank off", "bank on", "placebo"]
-    assert "64 posed, 36 valid, 20 solved" in text
+    assert "64 posed, 36 valid; 41 played, 20 solved at least once" in text
     assert "3 written, 1 refused, 1 evicted" in text
     assert "report      runs/first/report.json\nbank        s3://cards/first\n" in text
     assert "next        sesa one\n            sesa two\n            sesa three\n" in text

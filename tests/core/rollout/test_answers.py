@@ -6,6 +6,7 @@ import json
 import pytest
 from fastapi import FastAPI, Request
 
+from sesa_core.judge.faults import Faulty, Plan
 from sesa_core.judge.server import create_app, running_server
 from sesa_core.rollout.answers import AnswerJudge, Claim, Undecided, open_claim
 from sesa_core.rollout.solver import Attempt, open_claims, reward_groups
@@ -116,6 +117,20 @@ def test_each_distinct_claim_is_asked_once():
         verdicts = AnswerJudge(judge_at(url), 8, 10).verdicts([claim("Amazon"), other, claim("Amazon"), claim("Nile"), other])
     assert list(verdicts) == [claim("Amazon"), other, claim("Nile")]
     assert len(watched.bodies) == 3
+
+
+def test_what_was_decided_is_not_asked_again_and_what_was_not_is():
+    watched = Watched(Faulty(create_app(), Plan("ok,error,ok*")))
+    with serving(watched) as url:
+        judge = AnswerJudge(judge_at(url), 1, 10)
+        first = judge.verdicts([claim("rio negro"), claim("Amazon")])
+        assert first[claim("rio negro")] is True and isinstance(first[claim("Amazon")], Undecided)
+        assert judge.verdicts([claim("Amazon"), claim("Nile"), claim("rio negro")]) == {
+            claim("Amazon"): False,
+            claim("Nile"): False,
+            claim("rio negro"): True,
+        }
+        assert len(watched.bodies) == 4, "of the second batch one was known"
 
 
 def test_no_claims_are_no_calls():
