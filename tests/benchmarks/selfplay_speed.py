@@ -1,8 +1,9 @@
 """How fast self-play runs on a CPU, in this process, with the shipped tiny policy: `python -m tests.benchmarks.selfplay_speed`.
 
 The first number is the generator's: sampled tokens per second with 64 sequences at once, against the same sequences one by one.
-The second is a dual step of the quickstart at a fixed size, 32 proposer and 128 solver rollouts of up to five turns: targets,
-proposals, validation, solver rollouts, both updates and fresh weights. Medians; the first step is not counted. Nothing else should run.
+The second is a dual step of the quickstart with half of its solver rollouts, 32 proposer and at most 128 solver rollouts of up to five
+turns: targets, proposals, validation, solver rollouts, both updates and fresh weights. Medians; the first step, whose pool of
+earlier problems is empty, is not counted. Nothing else should run.
 """
 
 import argparse
@@ -80,7 +81,9 @@ def main() -> None:
     print(f"rollout: {together:,.0f} tokens/s with {asked.sequences} sequences, {alone:,.0f} one by one, {together / alone:.1f} times")
     played = dual_steps(asked.steps, asked.threads)
     seconds = [m["seconds/step"] for m in played]
-    print(f"dual step: {median(seconds):.2f} s (median of {len(seconds)}, {min(seconds):.2f} to {max(seconds):.2f}), by phase:")
+    print(f"dual step: {median(seconds):.2f} s (median of {len(seconds)}, {min(seconds):.2f} to {max(seconds):.2f})")
+    posed, problems = (median(m[name] for m in played) for name in ("proposer/posed", "solver/problems"))
+    print(f"with {posed:.0f} questions posed and {problems:.0f} problems played, by phase:")
     for name in sorted(name for name in played[0] if name.startswith("time_share/")):
         print(f"  {name.removeprefix('time_share/')}: {median(m.get(name, 0.0) for m in played):.0%}")
 
