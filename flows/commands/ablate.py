@@ -43,7 +43,7 @@ def ablate(
     Start the same command again to go on: finished cells are read, broken-off ones resumed, failed ones tried again. Ctrl-C lets
     running cells end their step. Exits with 1 if a cell failed.
 
-    Example: sesa ablate --preset quickstart --seeds 0-4 --segments 6 --jobs 2 --out ablation.md
+    Example: sesa ablate --preset quickstart --seeds 0-4 --jobs 2 --out ablation.md
     """
     from flows.ablate import Bench, Settings, lay_out
     from sesa_core.errors import ConfigError
