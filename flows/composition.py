@@ -91,15 +91,16 @@ def build_transcript(config: RunConfig) -> "Transcript":
     return Transcript(tokenizer, config.rollout.profile, config.rollout.max_searches, config.rollout.worked_example)
 
 
-def build_verifier(config: RunConfig, world: "TrainingWorld", solver_table: "Table", judge: "Judge | None") -> "Verifier":
-    """Raises ConfigError where the judge must not be asked about answers, as `build_answer_judge` does."""
+def build_verifier(
+    config: RunConfig, world: "TrainingWorld", solver_table: "Table", judge: "Judge | None", answer_judge: "AnswerJudge | None" = None
+) -> "Verifier":
+    """`answer_judge` is that of the run, which remembers what it decided; None where exact match alone decides."""
     from dataclasses import replace
 
     from sesa_core.rollout.verify import JudgeVerifier, PolicyVerifier, WorldVerifier
 
     if config.validation.verifier == "world":
         return WorldVerifier(resolver(config, world))
-    answer_judge = build_answer_judge(config, world, judge)
     if config.validation.verifier == "judge":
         calls = (config.judge.concurrency, config.distill.give_up_after)
         return JudgeVerifier(judge, config.validation.noise_passages, *calls, config.validation.closed_book, answer_judge)
@@ -221,6 +222,7 @@ def build_live_run(
     world = build_world(config)
     engine = host.engine(Role.SOLVER)
     table = Table(engine, build_transcript(config), build_search(config, world), config.search.top_k, config.rollout, config.seed)
+    answer_judge = build_answer_judge(config, world, judge)
     return LiveRun(
         folder=folder,
         config=config,
@@ -228,10 +230,10 @@ def build_live_run(
         seeds=tuple(first_cards(config)),
         host=host,
         solver_table=table,
-        verifier=build_verifier(config, world, table, judge),
+        verifier=build_verifier(config, world, table, judge, answer_judge),
         world=world_parts(config, world),
         judge=judge,
-        answer_judge=build_answer_judge(config, world, judge),
+        answer_judge=answer_judge,
         display=display,
     )
 

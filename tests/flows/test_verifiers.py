@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from flows.composition import build_verifier, open_judge
+from flows.composition import build_answer_judge, build_verifier, open_judge
 from flows.worlds import build_world
 from sesa_core.config.load import load_config
 from sesa_core.errors import JudgeUnavailable
@@ -45,6 +45,9 @@ def test_who_verifies_compares_answers_as_rewards_do(name, check, tmp_path):
     (tmp_path / "questions.jsonl").write_text('{"question": "What does Chad pay in?", "golden_answers": ["franc"]}\n')
     settings = (f"validation.verifier={name}", f"rollout.answer_check={check}", "world.kind=files", f"world.path={tmp_path}")
     config = load_config(overrides=[*settings, "evaluation.questions=1"])
+    world = build_world(config)
     with open_judge(config) as judge:
-        verifier = build_verifier(config, build_world(config), table(one_search), judge)
-        assert (verifier.answer_judge is None) == (check == "exact")
+        answer_judge = build_answer_judge(config, world, judge)
+        verifier = build_verifier(config, world, table(one_search), judge, answer_judge)
+        assert verifier.answer_judge is answer_judge, "one for both: it remembers what it decided"
+        assert (answer_judge is None) == (check == "exact")
