@@ -7,9 +7,9 @@ run is a process of its own; broken off, the same command goes on where it stopp
 import json
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 
 from sesa_core.evaluation.ablation.document import percent, table
+from sesa_core.means import mean_if_any
 from sesa_core.training.run_folder import RunFolder
 from tests.experiments.runs import command_line, complete_run, made_folder, publish, sesa, steps_of
 
@@ -69,8 +69,8 @@ not have is in no mean) and, every {measure.every_segments * per} steps, accurac
 
 
 def _mean(steps: Sequence[Mapping[str, float]], metric: str, form: str) -> str:
-    values = [step[metric] for step in steps if metric in step]
-    return form.format(fmean(values)) if values else ""
+    value = mean_if_any([step.get(metric) for step in steps])
+    return "" if value is None else form.format(value)
 
 
 def _alarms(folder: RunFolder, counting: Collection[tuple[int, int]]) -> str:
